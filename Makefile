@@ -1,0 +1,43 @@
+# Everything a newcomer needs: `make demo` and `make test` set themselves up in .venv.
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+BASE   := $(VENV)/.base
+TEST   := $(VENV)/.test
+BENCH  := $(VENV)/.bench
+# mpi4py finds MPI at run time; where the machine has no mpiexec, the mpich wheel brings one into the venv
+MPIEXEC_WHEEL := $(shell command -v mpiexec >/dev/null 2>&1 || echo mpich)
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+.PHONY: demo test lint corpus clean
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed: install your system's python3-venv package"; exit 1; }
+
+$(BASE): pyproject.toml | $(VENV)/bin/python
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[mpi,plot]' $(MPIEXEC_WHEEL)
+	@touch $@
+
+$(TEST): pyproject.toml $(BASE)
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[mpi,plot,test]'
+	@touch $@
+
+$(BENCH): pyproject.toml $(TEST)
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[mpi,plot,test,bench]'
+	@touch $@
+
+## run the real case: 4 ranks, forward and adjoint, on NCEP winds; leaves demo-out/
+demo: $(BASE)
+	$(PY) -m integrator demo --out demo-out
+
+## lint, types, and every test
+test: lint
+	$(PY) -m pytest
+
+lint: $(TEST)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+clean:
+	rm -rf $(VENV) demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis

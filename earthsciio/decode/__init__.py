@@ -1,0 +1,1 @@
+"""The engine: plan, fetch, decode, place."""

@@ -1,0 +1,129 @@
+"""What the core tells whoever listens: small dataclasses, no listener known by name.
+
+Progress bars, timelines, logs and reports are listeners: callables that take one event. An event carries
+the monotonic time at which it happened (``time.perf_counter`` seconds) and the thread it happened on. A
+listener runs on the thread that emits, so it must be quick and thread-safe; one that raises is dropped
+with a warning and never disturbs the work it watches.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from .errors import EarthSciIOWarning
+
+__all__ = [
+    "DecodeFinished",
+    "DecodeStarted",
+    "Emitter",
+    "Event",
+    "Evicted",
+    "Fetched",
+    "Listener",
+    "Submitted",
+    "Taken",
+    "Waited",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Base of all events."""
+
+    when: float = field(default_factory=time.perf_counter)
+    thread: str = field(default_factory=lambda: threading.current_thread().name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted(Event):
+    """A slot's sample was queued for decoding."""
+
+    key: str
+    anchor: object
+    slot: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeStarted(Event):
+    """A worker began to decode a record of a member."""
+
+    key: str
+    anchor: object
+    record: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeFinished(Event):
+    """A worker finished a record: ``seconds`` of decoding, ``nbytes`` decoded; ``error`` if it failed."""
+
+    key: str
+    anchor: object
+    record: str
+    seconds: float
+    nbytes: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waited(Event):
+    """The consumer waited ``seconds`` in ``take`` for the slot of epoch ``epoch``."""
+
+    epoch: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken(Event):
+    """The consumer took the slot of epoch ``epoch``."""
+
+    epoch: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evicted(Event):
+    """A kept record or sample was dropped to make room, or because the order needs it no more."""
+
+    key: str
+    record: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched(Event):
+    """A file was brought into the cache, or found there (``status``)."""
+
+    url: str
+    status: str
+    nbytes: int
+    seconds: float
+
+
+Listener = Callable[[Event], None]
+
+
+class Emitter:
+    """Hands events to listeners; costs one attribute look-up where there are none."""
+
+    __slots__ = ("_listeners",)
+
+    def __init__(self, listeners: Iterable[Listener] = ()) -> None:
+        self._listeners: tuple[Listener, ...] = tuple(listeners)
+
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
+    def __call__(self, event: Event) -> None:
+        """Hand one event to every listener."""
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception as error:  # noqa: BLE001 - a listener's fault must not become the decode's
+                self._listeners = tuple(other for other in self._listeners if other is not listener)
+                warnings.warn(
+                    f"listener {listener!r} raised {error!r} and was dropped", EarthSciIOWarning, stacklevel=2
+                )

@@ -1,0 +1,1 @@
+"""Decode the next epochs while the model computes."""

@@ -1,0 +1,182 @@
+"""The unit of decode: one record of one file, in the shape its consumers asked for.
+
+A provider *resolves* a time to the records behind its sample, *measures* a record (metadata only, exact),
+*decodes* it into buffers somebody else allocates, and *assembles* the sample. ``refresh`` does the four in
+a row; a :class:`~earthsciio.prefetch.PrefetchGroup` does them on workers, decodes a record that two
+samples share once, and accounts for every byte before it exists. The :class:`RecordSource` protocol is all
+it knows of a provider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .decode.abort import AbortToken
+    from .fields import Array, NativeDataset, NativeField, Time
+    from .selection import Window
+
+__all__ = [
+    "Allocate",
+    "DecodedRecord",
+    "OutputSpec",
+    "RecordLayout",
+    "RecordRef",
+    "RecordSource",
+    "Resolved",
+    "new_array",
+]
+
+
+class Allocate(Protocol):
+    """Gives the memory a decode writes into: C-contiguous, native byte order, contents undefined."""
+
+    def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any], /) -> Array: ...
+
+
+def new_array(shape: tuple[int, ...], dtype: np.dtype[Any], /) -> Array:
+    """Allocate fresh memory; the default :class:`Allocate`."""
+    return np.empty(shape, dtype=dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRef:
+    """A stored record. Equal references mean the same bytes on disk.
+
+    Attributes
+    ----------
+    url : str
+        The file it is in, as declared.
+    identity : tuple
+        What tells one version of that file from another: (path, inode, size, mtime in ns).
+    index : int or None
+        Position on the file's time dimension; None for a file without one.
+    stamp : datetime or cftime.datetime or None
+        The record's time as the file gives it, in the source's calendar. Not part of equality.
+    """
+
+    url: str
+    identity: tuple[Any, ...]
+    index: int | None
+    stamp: Time | None = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What the sample of one anchor is made of.
+
+    Attributes
+    ----------
+    anchor : datetime or cftime.datetime
+        The anchor, in the year asked for.
+    records : tuple of RecordRef
+        One record, or two for a bracket (the same one twice where it degenerates).
+    times : tuple
+        The stamps the sample reports; they differ from the records' own under ``outside="cycle"``.
+    """
+
+    anchor: Time
+    records: tuple[RecordRef, ...]
+    times: tuple[Time, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """One array a record decode writes: which Window, which variable, and its exact size."""
+
+    window: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Exact size in bytes."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLayout:
+    """Everything a record decode will write, known before it starts.
+
+    Attributes
+    ----------
+    outputs : tuple of OutputSpec
+        In the order in which the decode asks its allocator for them.
+    plan : object
+        The provider's own; opaque to others.
+    """
+
+    outputs: tuple[OutputSpec, ...]
+    plan: Any = field(compare=False, repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Exact bytes of all outputs."""
+        return sum(output.nbytes for output in self.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRecord:
+    """A record in memory: for each Window its fields and coordinates, without the time dimension."""
+
+    record: RecordRef
+    fields: tuple[dict[str, NativeField], ...]
+    coords: tuple[dict[str, NativeField], ...]
+    bytes_read: int = 0
+    fallbacks: tuple[tuple[str, str], ...] = ()
+
+
+class RecordSource(Protocol):
+    """What a PrefetchGroup needs of a provider.
+
+    Every method but `refresh_times` may be called from any thread, from several at once. None reads or
+    writes state that another call can see, caches of file metadata aside. Errors are those that
+    ``refresh`` would raise.
+    """
+
+    @property
+    def is_const(self) -> bool:
+        """Whether the source has no time."""
+        ...
+
+    @property
+    def calendar(self) -> str:
+        """Canonical name of the calendar its times are in."""
+        ...
+
+    def refresh_times(self) -> list[Time]:
+        """Give the anchors inside the provider's time range, ascending."""
+        ...
+
+    def resolve(self, t: Time) -> Resolved:
+        """Find the records behind ``sample_at(t)``; opens files for their metadata."""
+        ...
+
+    def measure(self, record: RecordRef, windows: Sequence[Window | None]) -> RecordLayout:
+        """Plan the decode of a record through Windows (None: the provider's own); metadata only."""
+        ...
+
+    def assembly_nbytes(self, resolved: Resolved, layouts: Sequence[RecordLayout]) -> int:
+        """Bytes that :meth:`assemble` will allocate on top of the records'; 0 where it copies nothing."""
+        ...
+
+    def decode_record(
+        self, record: RecordRef, layout: RecordLayout, allocate: Allocate, abort: AbortToken
+    ) -> DecodedRecord:
+        """Decode one record; asks `allocate` once per output of `layout`, in its order."""
+        ...
+
+    def assemble(
+        self, resolved: Resolved, records: Sequence[DecodedRecord], allocate: Allocate
+    ) -> tuple[NativeDataset, ...]:
+        """Put the sample of each Window together from its decoded records."""
+        ...
+
+    def fetch_ahead(self, t: Time) -> None:
+        """Bring the files behind ``sample_at(t)`` into the cache and the page cache; decodes nothing."""
+        ...
