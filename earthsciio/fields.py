@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import cftime
 import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:
     import xarray
 
 __all__ = ["NativeDataset", "NativeField", "Time", "to_xarray"]
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Array: TypeAlias = npt.NDArray[Any]
 #: An aware UTC ``datetime`` for standard calendars, a ``cftime.datetime`` for the others.
 Time: TypeAlias = datetime | cftime.datetime
 

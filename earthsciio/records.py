@@ -9,13 +9,14 @@ it knows of a provider.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .decode.abort import AbortToken
     from .fields import Array, NativeDataset, NativeField, Time
     from .selection import Window
@@ -35,7 +36,9 @@ __all__ = [
 class Allocate(Protocol):
     """Gives the memory a decode writes into: C-contiguous, native byte order, contents undefined."""
 
-    def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any], /) -> Array: ...
+    def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any], /) -> Array:
+        """Allocate one array."""
+        ...
 
 
 def new_array(shape: tuple[int, ...], dtype: np.dtype[Any], /) -> Array:
