@@ -130,7 +130,8 @@ class NativeDataset:
         return sum(arrays.values())
 
     def __repr__(self) -> str:
-        return f"<NativeDataset {self._variables} coords={list(self._coords)} times={list(map(str, self.times))}>"
+        times = [str(time) for time in self.times]
+        return f"<NativeDataset {self._variables} coords={list(self._coords)} times={times}>"
 
 
 def to_xarray(dataset: NativeDataset) -> xarray.Dataset:

@@ -256,8 +256,7 @@ class Window(Mapping[str, Any]):
         """First index of each named dimension (0 for "all" and for empty selectors): the rebasing offset."""
         firsts = {}
         for dim, selector in self._dims.items():
-            indices = () if selector is None else selector.indices()
-            firsts[dim] = int(indices[0]) if len(indices) else 0
+            firsts[dim] = 0 if selector is None or len(selector) == 0 else int(selector.indices()[0])
         return firsts
 
     def union(self, other: Window) -> Window:

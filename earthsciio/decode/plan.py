@@ -54,7 +54,8 @@ class AxisPart:
         counts = self.runs[:, COUNT]
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         gathered: npt.NDArray[np.int64] = np.repeat(self.runs[:, start], counts)
-        return gathered + within * np.repeat(step, counts)
+        gathered += within * np.repeat(step, counts)
+        return gathered
 
     def source(self) -> Index:
         """Give the NumPy index into the chunk."""
@@ -125,13 +126,21 @@ def plan_reads(
     shape, chunks : sequence of int
         Extent of the array and of one chunk, per axis. Edge chunks may stick out of the array.
     windows : sequence of sequence of Span or Points
-        Per Window one selector per axis, inside the array's bounds.
+        Per Window one selector per axis.
 
     Returns
     -------
     ArrayPlan
         Iterate it for the chunk reads.
+
+    Raises
+    ------
+    SelectionRangeError
+        If a selector lies outside the array.
     """
+    for selectors in windows:
+        for axis, (selector, size) in enumerate(zip(selectors, shape, strict=True)):
+            selector.check(f"axis {axis}", size)
     axes = tuple(
         tuple(_split(selector, length) for selector, length in zip(window, chunks, strict=True))
         for window in windows

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from earthsciio.errors import DeclarationError, DecodeError
+from earthsciio.errors import DecodeError
 
 if TYPE_CHECKING:
     from earthsciio.fields import Array
@@ -45,10 +45,6 @@ class ValueOptions:
     precision: str = "float64"
     mask_valid_range: bool = False
     default_fill: bool = True
-
-    def __post_init__(self) -> None:
-        if self.precision not in ("float64", "source"):
-            raise DeclarationError(f"precision is 'float64' or 'source', not {self.precision!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +160,7 @@ class ValueSpec:
             raise DecodeError(
                 f"the integer {value} has no exact float64",
                 variable=self.variable,
-                hint="Its fill or packing attribute makes floats of 64-bit integers; leave it out of `variables`",
+                hint="Its attributes make floats of 64-bit integers; leave it out of `variables`",
             )
 
 

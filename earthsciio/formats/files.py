@@ -1,0 +1,105 @@
+"""Open files, shared: metadata is read once per version of a file, and few descriptors stay open.
+
+Every provider of the process that reads one file with equal options shares one :class:`OpenFile`. A version
+is known by (path, inode, size, mtime); a file that was replaced is opened anew, and whoever still reads the
+old one is told. At most :data:`MAX_OPEN` idle files keep a descriptor, so that a series of any length can
+be walked under a small ``ulimit -n``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from .base import OpenFile, Reader
+
+__all__ = ["MAX_KNOWN", "MAX_OPEN", "Lease", "close_idle", "file_identity", "lease"]
+
+#: Files whose metadata is remembered.
+MAX_KNOWN = 128
+#: Idle files that keep their descriptor.
+MAX_OPEN = 8
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """One version of one file as one reader sees it."""
+
+    identity: tuple[Any, ...]
+    loading: threading.Lock = field(default_factory=threading.Lock)
+    file: OpenFile | None = None
+    users: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A file in use: its arrays and reads, and which version it is."""
+
+    file: OpenFile
+    identity: tuple[Any, ...]
+
+
+_lock = threading.Lock()
+_entries: OrderedDict[tuple[Reader, str], _Entry] = OrderedDict()
+
+
+def file_identity(path: str) -> tuple[Any, ...]:
+    """Give what tells this version of a file from another: (path, inode, size, mtime in ns)."""
+    status = os.stat(path)  # noqa: PTH116 - a path may be a store the reader resolves
+    return (path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@contextmanager
+def lease(reader: Reader, path: str) -> Iterator[Lease]:
+    """Use a file: opened, or found open, for the time of the ``with`` block.
+
+    Raises
+    ------
+    FileFormatError
+        What ``reader.open`` raises; a failed open is not remembered.
+    """
+    identity = file_identity(path)
+    key = (reader, path)
+    with _lock:
+        entry = _entries.get(key)
+        if entry is None or entry.identity != identity:
+            replaced, entry = entry, _Entry(identity)
+            _entries[key] = entry
+        else:
+            replaced = None
+        _entries.move_to_end(key)
+        entry.users += 1
+    try:
+        if replaced is not None and replaced.file is not None:
+            replaced.file.close()
+        with entry.loading:
+            if entry.file is None:
+                entry.file = reader.open(path)
+            file = entry.file
+        yield Lease(file, identity)
+    finally:
+        with _lock:
+            entry.users -= 1
+            if entry.file is None and _entries.get(key) is entry and not entry.users:
+                del _entries[key]
+            idle = [(k, e) for k, e in _entries.items() if not e.users and e.file is not None]
+            closing = idle[: max(len(idle) - MAX_OPEN, 0)]
+            forgotten = closing[: max(len(_entries) - MAX_KNOWN, 0)]
+            for known, _ in forgotten:
+                del _entries[known]
+        for _, idle_entry in closing:
+            if idle_entry.file is not None:
+                idle_entry.file.close()
+
+
+def close_idle() -> None:
+    """Close the descriptors of files nobody is using; what is known of them stays known."""
+    with _lock:
+        idle = [entry.file for entry in _entries.values() if not entry.users and entry.file is not None]
+    for file in idle:
+        file.close()

@@ -1,0 +1,436 @@
+"""NetCDF-4 and plain HDF5 files through h5py: exact, complete, and serial.
+
+h5py holds one lock around everything it does, so this is the reference and the fallback, not the fast path.
+The NetCDF-4 conventions on top of HDF5 are read here once per file: dimension scales, dimensions without a
+variable, unlimited dimensions that some variables are shorter than, enums, strings, groups that see their
+parents' dimensions. netCDF-C is never called: it is not thread-safe, and a model beside us may use it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from earthsciio.errors import DecodeError, EarthSciIOError, FileFormatError, SelectionError, Unsupported
+from earthsciio.fields import Array
+
+from .base import ArrayInfo, virtual_chunks
+from .text import decode_strings, join_characters
+
+if TYPE_CHECKING:
+    import h5py
+
+__all__ = ["Hdf5File", "open_h5py"]
+
+#: What h5py raises on damaged metadata and data.
+_H5PY_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError)
+_BOOKKEEPING = frozenset(
+    {
+        "CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS", "_Netcdf4Dimid",
+        "_Netcdf4Coordinates", "_nc3_strict", "_NCProperties", "_NCCOPY", "_nc4_quantize",
+    }
+)  # fmt: skip
+_NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
+_NOT_A_COORDINATE = "_nc4_non_coord_"
+
+
+def open_h5py(path: str) -> h5py.File:
+    """Open an HDF5 file for reading, or say why not in the library's own terms.
+
+    Raises
+    ------
+    FileFormatError
+        If it is not HDF5, empty, truncated, or locked by a writer.
+    """
+    import h5py
+
+    try:
+        return h5py.File(path, "r", rdcc_nbytes=0)
+    except FileNotFoundError:
+        raise
+    except _H5PY_ERRORS as error:
+        text = str(error)
+        if "lock" in text:
+            raise FileFormatError(
+                f"can't be opened for reading: {text}",
+                file=path,
+                hint="Another process holds a lock on it; wait for it, or set HDF5_USE_FILE_LOCKING=FALSE "
+                "in the environment before the program starts",
+            ) from error
+        raise FileFormatError(
+            f"not a readable HDF5 file: {text}", file=path, hint="It may be truncated; fetch it again"
+        ) from error
+
+
+class Hdf5File:
+    """An open NetCDF-4 or HDF5 file.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    group : str, optional
+        Path of the group to read; its parents' dimensions and coordinates stay visible.
+
+    Raises
+    ------
+    FileFormatError
+        If the file can't be read.
+    SelectionError
+        If there is no such group.
+    """
+
+    def __init__(self, path: str, group: str | None = None) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        self._handle: h5py.File | None = None
+        try:
+            with self._lock:
+                scan = _Scan(self._file(), group or "/", path)
+                self._arrays, self._own = scan.arrays, frozenset(scan.own)
+                self._stored_shape = scan.stored_shape
+        except EarthSciIOError:
+            raise
+        except _H5PY_ERRORS as error:
+            raise FileFormatError(
+                f"damaged HDF5 metadata: {error}", file=path, hint="Fetch it again"
+            ) from error
+        finally:
+            self.close()
+
+    @property
+    def arrays(self) -> Mapping[str, ArrayInfo]:
+        """The group's variables, then those of its parents that it does not shadow."""
+        return self._arrays
+
+    @property
+    def own(self) -> frozenset[str]:
+        """Names of the group's own variables."""
+        return self._own
+
+    def _file(self) -> h5py.File:
+        if self._handle is None:
+            self._handle = open_h5py(self.path)
+        return self._handle
+
+    def close(self) -> None:
+        """Close the handle; the next read opens it again."""
+        with self._lock:
+            if self._handle is not None:
+                self._handle.close()
+                self._handle = None
+
+    def read_chunk(self, info: ArrayInfo, chunk: tuple[int, ...]) -> Array:
+        """Read the elements of one chunk; see :class:`~earthsciio.formats.base.OpenFile`."""
+        box = info.chunk_box(chunk)
+        try:
+            with self._lock:
+                dataset = self._file()[info.key]
+                raw = self._read_box(dataset, info, box)
+        except EarthSciIOError:
+            raise
+        except _H5PY_ERRORS as error:
+            raise self._explain(info, chunk, error) from error
+        if info.dtype.kind != "O":
+            return raw
+        if raw.dtype.kind == "S" and raw.dtype.itemsize == 1 and raw.ndim > len(info.shape):
+            return join_characters(raw, info.attrs, info.name)
+        return decode_strings(raw, info.attrs, info.name)
+
+    def _read_box(self, dataset: h5py.Dataset, info: ArrayInfo, box: tuple[slice, ...]) -> Array:
+        stored_shape = self._stored_shape[info.name]
+        inside = tuple(
+            slice(part.start, min(part.stop, size)) for part, size in zip(box, stored_shape, strict=False)
+        )
+        string_length = stored_shape[len(box) :]
+        shape = tuple(part.stop - part.start for part in box) + string_length
+        whole = inside + tuple(slice(0, length) for length in string_length)
+        if any(part.stop <= part.start for part in whole):
+            return _filled(dataset, shape)
+        if not _is_written(dataset, whole):
+            return _filled(dataset, shape)
+        part = np.asarray(dataset[whole] if dataset.ndim else dataset[()])
+        if part.shape == shape:
+            return part
+        # shorter on disk than an unlimited dimension: the rest is storage fill
+        padded = _filled(dataset, shape)
+        padded[tuple(slice(0, length) for length in part.shape)] = part
+        return padded
+
+    def _explain(self, info: ArrayInfo, chunk: tuple[int, ...], error: Exception) -> EarthSciIOError:
+        """Tell a filter that is not there from bytes that are wrong."""
+        from h5py import h5z
+
+        try:
+            with self._lock:
+                plist = self._file()[info.key].id.get_create_plist()
+                codes = [plist.get_filter(position) for position in range(plist.get_nfilters())]
+                absent = [(code, name) for code, _, _, name in codes if not h5z.filter_avail(code)]
+        except _H5PY_ERRORS:
+            absent = []
+        if absent:
+            code, name = absent[0][0], absent[0][1].decode("utf-8", "replace")
+            return Unsupported(
+                f"needs the HDF5 filter {code} ({name or 'unnamed'}), which is not here",
+                file=self.path,
+                variable=info.name,
+                chunk=chunk,
+                filter=code,
+                hint="Install and import hdf5plugin",
+            )
+        return DecodeError(
+            f"can't be read: {error}", file=self.path, variable=info.name, chunk=chunk,
+            hint="The file is damaged; fetch it again",
+        )  # fmt: skip
+
+
+def _filled(dataset: h5py.Dataset, shape: tuple[int, ...]) -> Array:
+    """Give the storage fill: zeros where the file defines none or never writes it."""
+    import h5py
+
+    plist = dataset.id.get_create_plist()
+    if dataset.dtype.kind == "O":
+        return np.full(shape, b"", dtype=object)
+    undefined = plist.fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED
+    if undefined or plist.get_fill_time() == h5py.h5d.FILL_TIME_NEVER:
+        return np.zeros(shape, dtype=dataset.dtype)
+    return np.full(shape, dataset.fillvalue, dtype=dataset.dtype)
+
+
+def _is_written(dataset: h5py.Dataset, box: tuple[slice, ...]) -> bool:
+    """Whether any element of the box has storage (HDF5 itself may hand out stale memory where none has)."""
+    import h5py
+
+    plist = dataset.id.get_create_plist()
+    layout = plist.get_layout()
+    if layout == h5py.h5d.CHUNKED:
+        origin = tuple(
+            (part.start // length) * length for part, length in zip(box, dataset.chunks, strict=True)
+        )
+        steps = [
+            range(start, part.stop, n) for start, part, n in zip(origin, box, dataset.chunks, strict=True)
+        ]
+        first = tuple(step[0] for step in steps)
+        if all(len(step) == 1 for step in steps):
+            return dataset.id.get_chunk_info_by_coord(first).byte_offset is not None
+        return bool(dataset.id.get_num_chunks())
+    if layout == h5py.h5d.CONTIGUOUS and not plist.get_external_count():
+        return dataset.id.get_offset() is not None
+    return True
+
+
+class _Scan:
+    """Reads a file's metadata once: which arrays there are, and their dimensions.
+
+    Dimensions are known by the HDF5 path of their scale, since a group may shadow a parent's name.
+    """
+
+    def __init__(self, file: h5py.File, group: str, path: str) -> None:
+        self.file = file
+        self.path = path
+        self.names_by_reference: dict[Any, str] = {}
+        self.phony: dict[int, str] = {}
+        self.stored_shape: dict[str, tuple[int, ...]] = {}
+        self.arrays: dict[str, ArrayInfo] = {}
+        self.own: list[str] = []
+        group = posixpath.normpath(posixpath.join("/", group))
+        if not _is_group(file, group):
+            raise SelectionError(
+                f"there is no group {group!r}", file=path, hint=f"There are {sorted(_groups(file))}"
+            )
+        self.lengths = self._unlimited_lengths()
+        self._collect(group)
+
+    def _collect(self, group: str) -> None:
+        taken: dict[str, str] = {}  # dimension name -> scale path, the innermost group's
+        level = group
+        while True:
+            for dataset in _datasets(self.file[level]):
+                name = posixpath.basename(dataset.name).removeprefix(_NOT_A_COORDINATE)
+                scales = self._scales(dataset)
+                if name in self.arrays or _only_dimension(dataset):
+                    continue
+                dims = [posixpath.basename(scale) for scale in scales]
+                if level != group and any(
+                    taken.get(dim, scale) != scale for dim, scale in zip(dims, scales, strict=True)
+                ):
+                    continue
+                if level == group:
+                    self.own.append(name)
+                taken.update(
+                    (dim, scale) for dim, scale in zip(dims, scales, strict=True) if dim not in taken
+                )
+                self._add(name, dataset, dims, scales)
+            if level == "/":
+                break
+            level = posixpath.dirname(level)
+
+    def _add(self, name: str, dataset: h5py.Dataset, dims: list[str], scales: list[str]) -> None:
+        stored = tuple(dataset.shape or ())
+        shape = tuple(
+            max(size, self.lengths.get(scale, 0)) if limit is None else size
+            for size, scale, limit in zip(stored, scales, dataset.maxshape or stored, strict=True)
+        )
+        dtype, unsupported = _element_type(dataset)
+        attrs = _attributes(dataset)
+        chunks = dataset.chunks or virtual_chunks(shape, max(dtype.itemsize, 1))
+        if _is_characters(dataset) and dims and dataset.maxshape[-1] is not None:
+            dims, shape, chunks = dims[:-1], shape[:-1], chunks[:-1]
+        if not dataset.chunks and not unsupported:
+            self._check_extent(name, dataset)
+        self.stored_shape[name] = stored
+        self.arrays[name] = ArrayInfo(
+            name, tuple(dims), shape, dtype, attrs, chunks, unsupported, key=dataset.name
+        )
+
+    def _check_extent(self, name: str, dataset: h5py.Dataset) -> None:
+        offset = dataset.id.get_offset()
+        if offset is not None and not dataset.external:
+            end, size = offset + dataset.id.get_storage_size(), self.file.id.get_filesize()
+            if end > size or dataset.id.get_storage_size() < dataset.size * dataset.dtype.itemsize:
+                raise FileFormatError(
+                    f"variable {name!r} of {dataset.size} elements ends at byte {end}, the file at {size}",
+                    file=self.path, variable=name, hint="Fetch it again",
+                )  # fmt: skip
+
+    def _unlimited_lengths(self) -> dict[str, int]:
+        """Length of every unlimited dimension: that of the longest variable along it."""
+        lengths: dict[str, int] = {}
+        for level in _groups(self.file):
+            for dataset in _datasets(self.file[level]):
+                if dataset.maxshape is None or None not in dataset.maxshape:
+                    continue
+                for scale, size, limit in zip(
+                    self._scales(dataset), dataset.shape, dataset.maxshape, strict=True
+                ):
+                    if limit is None:
+                        lengths[scale] = max(lengths.get(scale, 0), size)
+        return lengths
+
+    def _scales(self, dataset: h5py.Dataset) -> list[str]:
+        """Name each axis by the path of its dimension scale."""
+        attrs = dataset.attrs
+        rank = len(dataset.shape or ())
+        if "_Netcdf4Coordinates" in attrs and rank > 1:
+            return [
+                self._by_dimid(dataset, int(dimid)) for dimid in np.atleast_1d(attrs["_Netcdf4Coordinates"])
+            ]
+        if "DIMENSION_LIST" in attrs and "REFERENCE_LIST" not in attrs:
+            return [
+                self._by_reference(references[0]) if len(references) else self._phony(size)
+                for references, size in zip(attrs["DIMENSION_LIST"], dataset.shape, strict=True)
+            ]
+        if attrs.get("CLASS") == b"DIMENSION_SCALE" and rank == 1:
+            return [dataset.name]
+        return [self._phony(size) for size in dataset.shape or ()]
+
+    def _by_reference(self, reference: Any) -> str:
+        found = self.names_by_reference.get(reference)
+        if found is None:
+            found = self.names_by_reference[reference] = str(self.file[reference].name)
+        return found
+
+    def _by_dimid(self, dataset: h5py.Dataset, dimid: int) -> str:
+        level = posixpath.dirname(dataset.name)
+        while True:
+            for other in _datasets(self.file[level]):
+                if (
+                    int(other.attrs.get("_Netcdf4Dimid", -1)) == dimid
+                    and other.attrs.get("CLASS") is not None
+                ):
+                    return str(other.name)
+            if level == "/":
+                raise FileFormatError(
+                    f"no dimension has the id {dimid}", file=self.path, variable=dataset.name
+                )
+            level = posixpath.dirname(level)
+
+    def _phony(self, size: int) -> str:
+        """Name an axis that has no scale as netCDF does: one name per length."""
+        return self.phony.setdefault(size, f"phony_dim_{len(self.phony)}")
+
+
+def _is_group(file: h5py.File, path: str) -> bool:
+    import h5py
+
+    return path in file and isinstance(file[path], h5py.Group)
+
+
+def _groups(file: h5py.File) -> list[str]:
+    import h5py
+
+    found = ["/"]
+    file.visititems(lambda name, item: found.append(f"/{name}") if isinstance(item, h5py.Group) else None)
+    return found
+
+
+def _datasets(group: h5py.Group) -> Iterator[h5py.Dataset]:
+    """Yield a group's datasets in the order they were created, by name where the file does not track it."""
+    import h5py
+
+    for name in group:
+        if isinstance(group.get(name, getlink=True), (h5py.HardLink, h5py.SoftLink)):
+            item = group.get(name)
+            if isinstance(item, h5py.Dataset):
+                yield item
+
+
+def _only_dimension(dataset: h5py.Dataset) -> bool:
+    name = dataset.attrs.get("NAME", b"")
+    return bytes(name.encode() if isinstance(name, str) else name).startswith(_NO_VARIABLE)
+
+
+def _is_characters(dataset: h5py.Dataset) -> bool:
+    return bool(dataset.dtype.kind == "S" and dataset.dtype.itemsize == 1)
+
+
+def _element_type(dataset: h5py.Dataset) -> tuple[np.dtype[Any], str | None]:
+    """Give the stored dtype (object for text) and, where elements can't be delivered, why."""
+    import h5py
+
+    dtype = dataset.dtype
+    base = h5py.check_enum_dtype(dtype)
+    if dtype.kind in "iufbc":
+        return (np.dtype(dtype.str) if base else dtype), None
+    if dtype.kind == "S" or h5py.check_string_dtype(dtype) is not None:
+        return np.dtype(object), None
+    if h5py.check_ref_dtype(dtype) is not None:
+        return dtype, "holds references"
+    if h5py.check_vlen_dtype(dtype) is not None:
+        return dtype, "holds variable-length arrays"
+    return dtype, "holds a compound type" if dtype.fields else "holds an opaque type"
+
+
+def _attributes(dataset: h5py.Dataset) -> dict[str, Any]:
+    attrs: dict[str, Any] = {}
+    for name in dataset.attrs:
+        if name not in _BOOKKEEPING:
+            try:
+                attrs[name] = _plain(dataset.attrs[name])
+            except _H5PY_ERRORS:
+                continue  # a type h5py has no NumPy form for: no rule of ours reads such attributes
+    return attrs
+
+
+def _plain(value: Any) -> Any:
+    """Give an attribute as text, a list of text, a NumPy scalar or a 1-D array."""
+    import h5py
+
+    if isinstance(value, h5py.Empty):
+        return "" if value.dtype.kind in "SO" else np.empty(0, dtype=value.dtype)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in "SO":
+            texts = [
+                v.decode("utf-8", "replace") if isinstance(v, bytes) else v
+                for v in value.reshape(-1).tolist()
+            ]
+            return texts[0] if len(texts) == 1 else texts
+        value = value.astype(value.dtype.newbyteorder("="))
+        return value.reshape(-1)[0] if value.size == 1 else value
+    return value
