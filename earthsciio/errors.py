@@ -15,6 +15,7 @@ __all__ = [
     "AuthError",
     "BackendNotRegistered",
     "CacheMiss",
+    "CacheStoreError",
     "Cancelled",
     "DeclarationError",
     "DecodeError",
@@ -24,17 +25,21 @@ __all__ = [
     "FileFormatError",
     "GroupStateError",
     "IntegrityError",
+    "MissingFile",
+    "NotATimeAxis",
     "OfflineError",
     "OrderError",
     "RecordNotFound",
     "SelectionError",
     "SelectionRangeError",
+    "SourceNotFound",
     "TimeAxisError",
     "TimeBeforeStart",
     "TimePastEnd",
     "TransportError",
     "UnknownReaderOption",
     "Unsupported",
+    "VariableNotFound",
 ]
 
 
@@ -129,6 +134,10 @@ class TimeAxisError(EarthSciIOError, ValueError):
     """A time coordinate that can't be decoded, is out of order, or has an unknown calendar."""
 
 
+class NotATimeAxis(TimeAxisError):
+    """A coordinate whose units have no reference date: it numbers its records but does not date them."""
+
+
 class TimeBeforeStart(EarthSciIOError, ValueError):
     """A time before the source's ``start``."""
 
@@ -139,6 +148,10 @@ class TimePastEnd(EarthSciIOError, IndexError):
 
 class RecordNotFound(EarthSciIOError, IndexError):
     """A file that does not hold the record its declaration promises."""
+
+
+class VariableNotFound(EarthSciIOError, KeyError):
+    """A variable the source declares, or the caller asks for, that the file does not have."""
 
 
 class SelectionError(EarthSciIOError, ValueError):
@@ -153,8 +166,20 @@ class FetchError(EarthSciIOError, OSError):
     """A file that could not be brought into the cache."""
 
 
+class MissingFile(FetchError, FileNotFoundError):
+    """A file of the source that is not there."""
+
+
 class TransportError(FetchError):
     """The transport failed: connection, status, length."""
+
+
+class SourceNotFound(TransportError, FileNotFoundError):
+    """The source says it has no such file (a 404, a missing local file): gone, or not there yet."""
+
+
+class CacheStoreError(FetchError):
+    """The cache itself could not be read or written: a full disk, permissions, a lock nobody gives back."""
 
 
 class AuthError(FetchError, PermissionError):

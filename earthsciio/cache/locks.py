@@ -1,0 +1,237 @@
+"""One advisory lock per blob, so that one process of a node downloads it and the others wait for it.
+
+Where ``flock`` works the kernel frees the lock of a dead process at once. Where it fails, or succeeds for
+everybody (some network file systems), a lease takes its place: a marker file whose holder renews it, and
+which others may take once it has stayed unrenewed for :data:`LEASE_SECONDS`, whatever host the holder was
+on. So a dead holder never blocks anybody for longer than that.
+
+Beside the lock its holder keeps a note: who it is, for those who wait, and the one file it stages into, so
+that the next holder removes what a killed one left behind. At rest there are no notes.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import re
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from earthsciio.errors import CacheStoreError
+
+from .manifest import format_time
+from .syscalls import create_exclusive, storing, unlink_if_there, write_all
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+__all__ = ["LEASE_SECONDS", "Abort", "Held", "Holder", "LockKind", "hold", "probe_lock_kind"]
+
+LockKind = Literal["flock", "lease"]
+
+#: How long a lease stays its holder's after the last renewal.
+LEASE_SECONDS = 30.0
+
+_POLL_SECONDS = 0.05
+_REPORT_AFTER_SECONDS = 5.0
+_STAGING_NAME = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.part")
+_log = logging.getLogger("earthsciio.cache")
+
+
+class Abort(Protocol):
+    """Lets a wait or a transfer be given up; :class:`earthsciio.decode.abort.AbortToken` is one."""
+
+    def check(self) -> None:
+        """Raise if the work is no longer wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lock, as its note says."""
+
+    host: str
+    pid: int
+    since: str
+    staging: str
+
+    def __post_init__(self) -> None:
+        # A note may be anybody's work, and `staging` becomes part of a path.
+        if not _STAGING_NAME.fullmatch(self.staging):
+            raise ValueError(f"{self.staging!r} is not the name of a staging file")
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, since {self.since}"
+
+
+def probe_lock_kind(directory: str) -> LockKind:
+    """Find out whether ``flock`` excludes on the file system of ``directory``.
+
+    A second descriptor asks for the lock the first one holds: only a refusal proves that locks work.
+    """
+    import fcntl
+
+    path = os.path.join(directory, f".probe-{uuid.uuid4()}")  # noqa: PTH118 - strings: see syscalls
+    first = create_exclusive(path)
+    try:
+        second = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return "flock" if error.errno in {errno.EWOULDBLOCK, errno.EACCES} else "lease"
+        finally:
+            os.close(second)
+    finally:
+        os.close(first)
+        unlink_if_there(path)
+    return "lease"
+
+
+class Held:
+    """A lock in hand.
+
+    Attributes
+    ----------
+    staging : str
+        The path its holder may stage to, one file at a time; removed when the lock is given back.
+    """
+
+    __slots__ = ("_mine", "_note", "staging")
+
+    def __init__(self, note: str, mine: Holder, staging: str) -> None:
+        self.staging = staging
+        self._note = note
+        self._mine = mine
+
+    def is_ours(self) -> bool:
+        """Whether the lock is still held: a lease may have been taken from a process that stood still."""
+        return _read_note(self._note) == self._mine
+
+    def check(self) -> None:
+        """Raise CacheStoreError if the lock was taken over."""
+        if not self.is_ours():
+            raise CacheStoreError("another process took over the lock of this cache entry", file=self.staging)
+
+
+@contextmanager
+def hold(
+    locks: str, temporary: str, key: str, *, kind: LockKind, timeout: float, abort: Abort | None = None
+) -> Iterator[Held]:
+    """Hold the lock of ``key``, after removing what a killed holder had staged.
+
+    Parameters
+    ----------
+    locks, temporary : str
+        Directories of the lock and of the staging files.
+    key : str
+        The blob's key.
+    kind : {"flock", "lease"}
+        How to lock.
+    timeout : float
+        Seconds to wait for a live holder.
+    abort : Abort, optional
+        Checked while waiting.
+
+    Raises
+    ------
+    CacheStoreError
+        If another holder kept the lock all that time (the error says who), or it can't be had.
+    """
+    lock = _lock(locks, key, kind)
+    note = os.path.join(locks, f"{key}.holder")  # noqa: PTH118
+    _acquire(lock, note, key, timeout, abort)
+    try:
+        with storing(note):
+            if (dead := _read_note(note)) is not None:
+                unlink_if_there(os.path.join(temporary, dead.staging))  # noqa: PTH118
+            unlink_if_there(note)
+            mine = Holder(
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                since=format_time(datetime.now(UTC)),
+                staging=f"{uuid.uuid4()}.part",
+            )
+            _write_note(note, mine)
+        held = Held(note, mine, os.path.join(temporary, mine.staging))  # noqa: PTH118
+        try:
+            yield held
+        finally:
+            _clean_up(held, note)
+    finally:
+        lock.release()
+
+
+def _clean_up(held: Held, note: str) -> None:
+    try:
+        if held.is_ours():
+            unlink_if_there(held.staging)
+            unlink_if_there(note)
+    except OSError as error:
+        # Not the fetch's failure: the note stays, and tells the next holder what to remove.
+        _log.warning("could not remove the staging file %s: %s", held.staging, error)
+
+
+def _lock(directory: str, key: str, kind: LockKind) -> BaseFileLock:
+    import filelock  # costs more than all of this package; a hit never needs it
+
+    if kind == "flock":
+        path = os.path.join(directory, f"{key}.lock")  # noqa: PTH118
+        return filelock.FileLock(path, thread_local=False, fallback_to_soft=False)
+    # A name of its own: where flock does nothing, a `.lock` file may lie about that means nothing.
+    path = os.path.join(directory, f"{key}.lease")  # noqa: PTH118
+    return filelock.SoftFileLease(path, lease_duration=LEASE_SECONDS, thread_local=False)
+
+
+def _acquire(lock: BaseFileLock, note: str, key: str, timeout: float, abort: Abort | None) -> None:
+    import filelock
+
+    start = time.monotonic()
+    reported = False
+    while True:
+        waited = time.monotonic() - start
+        try:
+            # Short turns, so that an abort is noticed between them.
+            lock.acquire(timeout=max(0.0, min(0.2, timeout - waited)), poll_interval=_POLL_SECONDS)
+        except filelock.Timeout:
+            pass
+        except OSError as error:
+            raise CacheStoreError(f"the cache lock can't be had: {error}", key=key) from error
+        else:
+            return
+        if abort is not None:
+            abort.check()
+        waited = time.monotonic() - start
+        holder = _read_note(note) or "a process that left no note"
+        if waited >= timeout:
+            raise CacheStoreError(
+                f"waited {waited:.0f} s for the cache lock held by {holder}",
+                key=key,
+                hint="If that process is stuck, stop it; the lock frees itself",
+            )
+        if not reported and waited >= _REPORT_AFTER_SECONDS:
+            _log.info("waiting for cache entry %s, which %s is fetching", key[:12], holder)
+            reported = True
+
+
+def _read_note(path: str) -> Holder | None:
+    try:
+        with open(path, encoding="utf-8") as stream:  # noqa: PTH123
+            return Holder(**json.load(stream))
+    except (OSError, ValueError, TypeError):
+        return None  # absent, being written, or torn by a crash: the holder staged nothing yet
+
+
+def _write_note(path: str, holder: Holder) -> None:
+    fd = create_exclusive(path)
+    try:
+        write_all(fd, json.dumps(asdict(holder)).encode())
+    finally:
+        os.close(fd)
