@@ -78,7 +78,8 @@ class NativeDataset:
         Stamps of the records behind the sample: one, two for a bracket, none for a constant.
     """
 
-    __slots__ = ("_coords", "_variables", "times")
+    # a PrefetchGroup that has let go of a sample finds it again as long as the consumer holds it
+    __slots__ = ("__weakref__", "_coords", "_variables", "times")
 
     def __init__(
         self,

@@ -152,6 +152,27 @@ class RecordSource(Protocol):
         """Canonical name of the calendar its times are in."""
         ...
 
+    @property
+    def end(self) -> Time | None:
+        """The time from which on it has no samples, from the declaration alone; opens nothing.
+
+        The earlier of the time range's end and the declared ``end``; None if it has samples for ever: a
+        source without end, or one that holds or cycles and has no time range.
+        """
+        ...
+
+    def first_anchor(self) -> Time | None:
+        """Give the first anchor of its time range; None if it has samples since ever (it holds or cycles)."""
+        ...
+
+    def anchor_at(self, t: Time) -> Time:
+        """Give the anchor in force at `t`: the one of ``sample_at(t)``. Errors are those of ``refresh(t)``."""
+        ...
+
+    def anchors(self, lo: Time, hi: Time) -> list[Time]:
+        """Give the anchors in ``[lo, hi)``, ascending; a cycle's are in the years asked for."""
+        ...
+
     def refresh_times(self) -> list[Time]:
         """Give the anchors inside the provider's time range, ascending."""
         ...
