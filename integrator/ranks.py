@@ -1,0 +1,197 @@
+"""How ranks wait for each other, agree on errors, and die together.
+
+Three rules of MPI codes that prefetch. A rank that waits must sleep, since a blocking call spins on a core
+that a decode thread needs: every wait here polls a nonblocking request. An error on one rank must be known
+to all before any data moves, since the others would wait for ever: :func:`agree`. And an exception that
+nobody catches must end the whole job, from whatever thread it comes and whatever threads still live:
+:func:`install_excepthooks`. MPI is called from the main thread only, ``Abort`` excepted.
+
+A communicator of ``None`` stands for one rank without MPI; nothing here imports mpi4py then.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from earthsciio.errors import EarthSciIOError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["RankError", "agree", "broadcast", "gather", "install_excepthooks", "maximum", "wait"]
+
+#: Seconds between the traceback and Abort: the launcher drops output it has not read when it kills the job.
+_FLUSH_S = 0.2
+#: Seconds after which a process that Abort did not end is ended without MPI's help.
+_ABORT_S = 5.0
+
+
+class RankError(EarthSciIOError, RuntimeError):
+    """An error of another rank that could not be carried over as it is; the text holds its type and text."""
+
+
+def wait(requests: MPI.Request | Sequence[MPI.Request], *, longest: float = 1e-3) -> None:
+    """Wait until all requests are complete, asleep most of the time.
+
+    The first polls only yield the core, for what is about to arrive; the pauses then grow to `longest`.
+
+    Parameters
+    ----------
+    requests : mpi4py.MPI.Request or sequence of them
+        Nonblocking or started persistent requests.
+    longest : float
+        Longest pause between two polls, in seconds.
+    """
+    from mpi4py import MPI
+
+    pending = [requests] if isinstance(requests, MPI.Request) else list(requests)
+    pause = 0.0
+    polls = 0
+    while not MPI.Request.Testall(pending):
+        time.sleep(pause)
+        polls += 1
+        if polls > 10:
+            pause = min(longest, pause * 1.2 + 1e-6)
+
+
+def agree(comm: MPI.Intracomm | None, error: Exception | None) -> None:
+    """Make an error of any rank the error of all; collective over `comm`.
+
+    Call it where ranks are about to depend on each other, with the error this rank met or None. It costs one
+    8-byte reduction where nobody failed.
+
+    Raises
+    ------
+    Exception
+        Where any rank failed: on every rank the same, that of the lowest rank that failed. It arrives with
+        its type, attributes and notes if it survives pickling, and as :class:`RankError` with its text
+        otherwise. Every rank may catch it and go on.
+    """
+    if comm is None or comm.Get_size() == 1:
+        if error is not None:
+            raise error
+        return
+    rank, size = comm.Get_rank(), comm.Get_size()
+    failed = size - int(maximum(comm, np.array([0 if error is None else size - rank]))[0])
+    if failed == size:
+        return
+    parcel = _pack(error, rank) if error is not None and rank == failed else None
+    agreed = _unpack(broadcast(comm, parcel, root=failed), failed)
+    if rank == failed and type(agreed) is type(error):
+        raise error  # the original, for its traceback
+    raise agreed from error
+
+
+def _pack(error: Exception, rank: int) -> bytes:
+    """Pickle an error as (type, text, pickle); the last is None unless it comes back as it was."""
+    note = f"raised on rank {rank}"
+    if note not in getattr(error, "__notes__", ()):  # it may have been agreed on before
+        error.add_note(note)
+    try:
+        pickled = pickle.dumps(error)
+        again = pickle.loads(pickled)  # noqa: S301 - our own bytes
+        inner = pickled if type(again) is type(error) and str(again) == str(error) else None
+    except Exception:  # noqa: BLE001 - whatever fails in a foreign class means: it does not survive pickling
+        inner = None
+    return pickle.dumps((type(error).__qualname__, str(error), inner))
+
+
+def _unpack(parcel: bytes, rank: int) -> Exception:
+    name, text, inner = pickle.loads(parcel)  # noqa: S301 - sent by a rank of this job
+    agreed: Exception = RankError(f"{name}: {text}") if inner is None else pickle.loads(inner)  # noqa: S301
+    agreed.raised_on = rank  # type: ignore[attr-defined] # read by _abort
+    return agreed
+
+
+def maximum(comm: MPI.Intracomm | None, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Reduce an array to its element-wise maximum over ranks, on every rank; collective."""
+    if comm is None:
+        return values
+    from mpi4py import MPI
+
+    result = np.empty_like(values)
+    wait(comm.Iallreduce(values, result, op=MPI.MAX))
+    return result
+
+
+def broadcast(comm: MPI.Intracomm | None, payload: bytes | None, *, root: int = 0) -> bytes:
+    """Give every rank the bytes that `root` passes; the others pass None. Collective."""
+    if comm is None:
+        assert payload is not None
+        return payload
+    length = np.array([len(payload or b"")], dtype=np.int64)
+    wait(comm.Ibcast(length, root=root))
+    buffer = np.frombuffer(payload, np.uint8).copy() if payload else np.empty(int(length[0]), np.uint8)
+    wait(comm.Ibcast(buffer, root=root))
+    return buffer.tobytes()
+
+
+def gather(comm: MPI.Intracomm | None, payload: bytes, *, root: int = 0) -> list[bytes] | None:
+    """Collect bytes of every rank on `root`, by rank; None on the others. Collective."""
+    if comm is None:
+        return [payload]
+    mine = np.frombuffer(payload, np.uint8)
+    lengths = np.empty(comm.Get_size(), np.int64)
+    wait(comm.Iallgather(np.array([mine.size], np.int64), lengths))
+    if comm.Get_rank() != root:
+        wait(comm.Igatherv(mine, None, root=root))
+        return None
+    joined = np.empty(int(lengths.sum()), np.uint8)
+    wait(comm.Igatherv(mine, [joined, lengths], root=root))
+    return [part.tobytes() for part in np.split(joined, np.cumsum(lengths)[:-1])]
+
+
+def install_excepthooks(comm: MPI.Intracomm) -> Callable[[], None]:
+    """End the whole job on an exception that nobody catches, on the main thread or any other.
+
+    The rank's traceback is printed to stderr, then the job is aborted with exit code 1. Threads that are
+    still alive don't delay it.
+
+    Returns
+    -------
+    callable
+        Puts the previous hooks back.
+    """
+    previous = sys.excepthook, threading.excepthook
+
+    def on_main(_kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+        _abort(comm, error.with_traceback(where), threading.main_thread().name)
+
+    def on_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is None or issubclass(args.exc_type, SystemExit):
+            return  # a thread may end itself, as Python's own hook has it
+        _abort(comm, args.exc_value, args.thread.name if args.thread else "a thread")
+
+    def restore() -> None:
+        sys.excepthook, threading.excepthook = previous
+
+    sys.excepthook, threading.excepthook = on_main, on_thread
+    return restore
+
+
+def _abort(comm: MPI.Intracomm, error: BaseException, thread: str) -> None:
+    # os._exit also works where Abort hangs; the launcher then notices a rank that died without MPI_Finalize
+    watchdog = threading.Timer(_ABORT_S, os._exit, (1,))
+    watchdog.daemon = True
+    watchdog.start()
+    rank = comm.Get_rank()
+    # an agreed error ends every rank; only the rank it comes from has a traceback worth reading
+    agreed = getattr(error, "raised_on", rank) != rank
+    lines = traceback.format_exception_only(error) if agreed else traceback.format_exception(error)
+    sys.stdout.flush()
+    # in one piece, so that ranks don't mix their lines
+    sys.stderr.write(f"rank {rank}, {thread}: uncaught exception, the job ends\n{''.join(lines)}")
+    sys.stderr.flush()
+    time.sleep(_FLUSH_S)
+    comm.Abort(1)
