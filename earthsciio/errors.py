@@ -87,6 +87,7 @@ class EarthSciIOError(Exception):
         hint: str | None = None,
         **context: Any,
     ) -> None:
+        super().__init__(message)
         self.file = None if file is None else str(file)
         self.variable = variable
         self.epoch = epoch
@@ -94,16 +95,19 @@ class EarthSciIOError(Exception):
         self.hint = hint
         self.context = context
         self.__dict__.update(context)
-        named = {"file": self.file, "variable": variable, "epoch": epoch, "chunk": chunk, **context}
-        about = ", ".join(f"{name}={value}" for name, value in named.items() if value is not None)
-        text = f"{message} [{about}]" if about else message
-        super().__init__(f"{text}. {hint}" if hint else text)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)
 
     def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
+        # put together late, so that a layer above can still say which file or chunk it was
+        subject = {name: getattr(self, name) for name in ("file", "variable", "epoch", "chunk")}
+        about = ", ".join(
+            f"{name}={value}" for name, value in {**subject, **self.context}.items() if value is not None
+        )
+        message = str(self.args[0]) if self.args else ""
+        text = f"{message} [{about}]" if about else message
+        return f"{text}. {self.hint}" if self.hint else text
 
 
 class BackendNotRegistered(EarthSciIOError, LookupError):

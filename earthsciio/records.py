@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from .decode.abort import AbortToken
     from .fields import Array, NativeDataset, NativeField, Time
@@ -125,11 +125,29 @@ class RecordLayout:
 
 @dataclass(frozen=True, slots=True)
 class DecodedRecord:
-    """A record in memory: for each Window its fields and coordinates, without the time dimension."""
+    """A record in memory.
+
+    Attributes
+    ----------
+    record : RecordRef
+        Which.
+    fields, coords : tuple of dict
+        For each Window its fields and coordinates, without the time dimension.
+    time_axes : mapping of str to int
+        Where a bracket puts the time dimension, for the fields and coordinates that get one.
+    time_name : str
+        Name of the time coordinate.
+    bytes_read : int
+        Bytes of stored elements that were read.
+    fallbacks : tuple of (str, str)
+        Variable and reason, for each array that did not take the fast path.
+    """
 
     record: RecordRef
     fields: tuple[dict[str, NativeField], ...]
     coords: tuple[dict[str, NativeField], ...]
+    time_axes: Mapping[str, int] = field(default_factory=dict)
+    time_name: str = "time"
     bytes_read: int = 0
     fallbacks: tuple[tuple[str, str], ...] = ()
 
@@ -166,7 +184,7 @@ class RecordSource(Protocol):
         ...
 
     def anchor_at(self, t: Time) -> Time:
-        """Give the anchor in force at `t`: the one of ``sample_at(t)``. Errors are those of ``refresh(t)``."""
+        """Give the anchor of ``sample_at(t)``. Errors are those of ``refresh(t)``."""
         ...
 
     def anchors(self, lo: Time, hi: Time) -> list[Time]:

@@ -75,7 +75,7 @@ def decode_reference(file: OpenFile, requests: Sequence[ArrayRequest], abort: Ab
             nbytes += raw.nbytes
             try:
                 for placement in read.placements:
-                    share = raw[placement.source()]
+                    share = raw[(*placement.source(), ...)]  # an array also where there are no axes
                     request.outs[placement.window][placement.target()] = request.spec.convert(share)
             except EarthSciIOError as error:
                 error.chunk = read.chunk

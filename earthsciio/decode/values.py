@@ -119,7 +119,7 @@ class ValueSpec:
         native = raw.astype(raw.dtype.newbyteorder("="), copy=False).view(self.native)
         if self.out == self.native and not self.masks and not self.packed:
             return native
-        missing = self._missing(native)
+        missing = self.missing(native)
         values = native.astype(np.float64)
         if self.native.kind in "iu" and self.native.itemsize == 8:
             self._check_exact(native, values, missing)
@@ -134,7 +134,8 @@ class ValueSpec:
             result[missing] = np.nan
         return result
 
-    def _missing(self, native: Array) -> Array | None:
+    def missing(self, native: Array) -> Array | None:
+        """Give where elements (dtype `native`) are missing, as bool; None if none can be."""
         if not self.masks:
             return None
         missing = np.zeros(native.shape, dtype=bool)

@@ -1,0 +1,237 @@
+"""What a source delivers from one file: which variables are fields and coordinates, and how they decode.
+
+Worked out once per version of a file, from its metadata alone, by spec/values.md rule 9 and the time rules
+of spec/time.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .calendars import Calendar
+from .decode.abort import AbortToken
+from .decode.plan import plan_reads
+from .decode.reference import ArrayRequest, decode_reference
+from .decode.values import ValueOptions, ValueSpec, value_spec
+from .errors import TimeAxisError, Unsupported, VariableNotFound
+from .fields import Array
+from .formats.base import ArrayInfo, OpenFile, Reader
+from .selection import Span
+from .timeaxis import TimeAxis, decode_axis
+
+__all__ = ["Contents", "Variable", "read_contents"]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A field or coordinate of a file.
+
+    Attributes
+    ----------
+    info : ArrayInfo
+        The stored array.
+    spec : ValueSpec
+        How it decodes.
+    time_axis : int or None
+        Which axis holds records; None if none does.
+    """
+
+    info: ArrayInfo
+    spec: ValueSpec
+    time_axis: int | None
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The attributes that decoding did not use up."""
+        return {name: value for name, value in self.info.attrs.items() if name not in self.spec.used}
+
+    def drop_time(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Leave the entry of the time axis out of a per-axis tuple."""
+        axis = self.time_axis
+        return values if axis is None else values[:axis] + values[axis + 1 :]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a source delivers from one version of one file.
+
+    Attributes
+    ----------
+    identity : tuple
+        Which version of which file.
+    fields, coords : mapping of str to Variable
+        By on-disk name; fields in the order of the declaration, else of the file. The time coordinate is
+        not among `coords` of a DISCRETE source.
+    sizes : mapping of str to int
+        Length of every dimension of theirs.
+    time_name : str or None
+        Name of the time coordinate, if the file has one.
+    axis : TimeAxis or None
+        Its records; None if the file has no time coordinate.
+    records : int
+        Length of the time dimension; 1 if there is none.
+    """
+
+    identity: tuple[Any, ...]
+    fields: Mapping[str, Variable]
+    coords: Mapping[str, Variable]
+    sizes: Mapping[str, int]
+    time_name: str | None
+    axis: TimeAxis | None
+    records: int
+
+    def dims(self, of: Mapping[str, Variable]) -> dict[str, tuple[str, ...]]:
+        """Give the file-order dimensions of variables."""
+        return {name: variable.info.dims for name, variable in of.items()}
+
+
+def read_contents(
+    file: OpenFile,
+    identity: tuple[Any, ...],
+    path: str,
+    reader: Reader,
+    variables: tuple[str, ...],
+    time: tuple[str, Calendar] | None,
+) -> Contents:
+    """Work out what a source delivers from a file.
+
+    Parameters
+    ----------
+    file, identity, path
+        The open file, its version and its name.
+    reader : Reader
+        Its options decide how values come out.
+    variables : tuple of str
+        What the source declares; empty for all data variables.
+    time : (str, Calendar) or None
+        Name of the time dimension and the source's calendar; None for a CONST source.
+
+    Raises
+    ------
+    VariableNotFound
+        If a declared variable is not in the file.
+    Unsupported
+        If a variable to be delivered has a type that can't be.
+    TimeAxisError
+        If the time coordinate can't be decoded.
+    """
+    arrays = file.arrays
+    names = variables or tuple(_data_variables(file))
+    for name in names:
+        if name not in arrays:
+            raise VariableNotFound(
+                f"there is no variable {name!r}", file=path, variable=name, hint=f"There are {list(arrays)}"
+            )
+    options = ValueOptions(reader.precision, reader.mask_valid_range, reader.default_fill)
+    time_dim = None if time is None else time[0]
+
+    def variable(name: str) -> Variable:
+        info = arrays[name]
+        if info.unsupported:
+            raise Unsupported(
+                f"{info.unsupported}, which can't be delivered",
+                file=path, variable=name, hint="List the variables you want in the source's `variables`",
+            )  # fmt: skip
+        spec = value_spec(name, info.dtype, info.attrs, options)
+        return Variable(info, spec, info.dims.index(time_dim) if time_dim in info.dims else None)
+
+    fields = {name: variable(name) for name in names}
+    time_name = None if time_dim is None else _time_coordinate(arrays, fields, time_dim, path)
+    carried = [set(field.info.dims) for field in fields.values()]
+    coords = {
+        name: variable(name)
+        for name in _coordinate_names(arrays, fields)
+        if name not in fields and name != time_name and _is_carried(arrays[name], carried)
+    }
+    sizes = {
+        dim: size
+        for each in (*coords.values(), *fields.values())
+        for dim, size in zip(each.info.dims, each.info.shape, strict=True)
+    }
+    axis = None
+    if time is not None and time_name is not None:
+        axis = _time_axis(file, arrays[time_name], reader, options, time[1], path)
+    records = sizes.get(time_dim, 1) if time_dim is not None else 1
+    return Contents(identity, fields, coords, sizes, time_name, axis, records)
+
+
+def _words(info: ArrayInfo, attribute: str) -> list[str]:
+    value = info.attrs.get(attribute)
+    return value.replace(":", " ").split() if isinstance(value, str) else []
+
+
+def _coordinate_names(arrays: Mapping[str, ArrayInfo], of: Mapping[str, Any]) -> list[str]:
+    """Name the coordinates of variables, in file order: by dimension and by ``coordinates`` attribute."""
+    named = {word for name in of for word in _words(arrays[name], "coordinates")}
+    dims = {dim for name in of for dim in arrays[name].dims}
+    return [name for name, info in arrays.items() if name in named or (name in dims and name in info.dims)]
+
+
+def _data_variables(file: OpenFile) -> list[str]:
+    """Name the variables that are neither coordinates nor their bounds nor grid mappings."""
+    arrays = file.arrays
+    helpers: set[str] = set(_coordinate_names(arrays, arrays))
+    for info in arrays.values():
+        for attribute in ("bounds", "climatology", "grid_mapping"):
+            helpers.update(_words(info, attribute))
+    return [name for name in arrays if name in file.own and name not in helpers]
+
+
+def _is_carried(info: ArrayInfo, carried: list[set[str]]) -> bool:
+    return any(dims.issuperset(info.dims) for dims in carried)
+
+
+def _time_coordinate(
+    arrays: Mapping[str, ArrayInfo], fields: Mapping[str, Variable], time_dim: str, path: str
+) -> str | None:
+    """Find the variable that dates the records: named like the dimension, or with time units on it."""
+    if time_dim in arrays and arrays[time_dim].dims in ((time_dim,), ()):
+        return time_dim
+    dated = [
+        name
+        for name, info in arrays.items()
+        if info.dims == (time_dim,)
+        and " since " in str(info.attrs.get("units", "")).lower()
+        and name not in fields
+    ]
+    named = [word for field in fields.values() for word in _words(field.info, "coordinates")]
+    preferred = [name for name in dated if name in named] or dated
+    if len(preferred) > 1:
+        standard = [name for name in preferred if arrays[name].attrs.get("standard_name") == "time"]
+        preferred = standard or preferred
+    if len(preferred) > 1:
+        raise TimeAxisError(
+            f"several variables could date the records along {time_dim!r}: {preferred}",
+            file=path, hint="Name one of them in the fields' `coordinates` attribute",
+        )  # fmt: skip
+    return preferred[0] if preferred else None
+
+
+def _time_axis(
+    file: OpenFile, info: ArrayInfo, reader: Reader, options: ValueOptions, own: Calendar, path: str
+) -> TimeAxis:
+    raw: Array = np.empty(info.shape, dtype=info.dtype.newbyteorder("="))
+    if info.unsupported or raw.dtype.kind not in "iuf":
+        raise TimeAxisError(
+            f"the time coordinate holds {info.dtype}, not numbers", file=path, variable=info.name
+        )
+    plan = plan_reads(info.shape, info.chunks, [[Span(0, size) for size in info.shape]])
+    stored = ValueSpec(info.name, info.dtype, raw.dtype, raw.dtype)
+    decode_reference(file, [ArrayRequest(info, stored, plan, (raw,))], AbortToken())
+    spec = value_spec(info.name, info.dtype, info.attrs, options)
+    missing = spec.missing(raw.view(spec.native))
+    units, calendar = (info.attrs.get(name) for name in ("units", "calendar"))
+    return decode_axis(
+        spec.convert(raw) if spec.packed else raw,
+        units if isinstance(units, str) else None,
+        calendar if isinstance(calendar, str) else None,
+        own,
+        file=path,
+        valid=None if missing is None else ~missing,
+        sort=reader.sort_time,
+        months_opt_in=reader.whole_months,
+    )

@@ -1,0 +1,560 @@
+"""A provider: one source, read through the selection a rank needs.
+
+:meth:`Provider.sample_at` is the plain synchronous read that everything else in this library is measured
+against: it touches no state, may run on many threads, and returns arrays nobody else writes.
+:meth:`Provider.refresh` is the same plus the update of buffers that a solver holds views of. The steps in
+between (resolve, measure, decode, assemble) are those of :class:`~earthsciio.records.RecordSource`, so that
+a PrefetchGroup runs the very same code on its workers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .assembly import bracket, check_same_grid, write_in_place
+from .cache import Cache
+from .contents import Contents, Variable
+from .decode import ArrayRequest, decode_arrays
+from .decode.abort import AbortToken
+from .decode.plan import ArrayPlan, plan_reads
+from .errors import DecodeError, EarthSciIOError, FileFormatError, SelectionError
+from .fields import NativeDataset, NativeField, Time
+from .formats import Reader, create_reader
+from .formats import supports_selection as reader_supports_selection
+from .records import Allocate, DecodedRecord, OutputSpec, RecordLayout, RecordRef, Resolved, new_array
+from .registry import Registry
+from .selection import AxesSelection, Points, SelectionLike, Span, Window, parse_selection, resolve
+from .series import FileSeries
+from .source import DataSource, parse_time
+from .timeaxis import encode_times
+
+__all__ = ["Provider"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _VariablePlan:
+    """How one variable of a record is read through K Windows."""
+
+    variable: Variable
+    is_coord: bool
+    plan: ArrayPlan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FilePlan:
+    """How one record is read: the file it is in, and a plan per variable.
+
+    `time_axes` says where a bracket puts the time dimension: where the file has it, and first in every
+    field of a file that has none and is one record as a whole.
+    """
+
+    path: str
+    variables: tuple[_VariablePlan, ...]
+    windows: int
+    time_axes: Mapping[str, int]
+    time_name: str
+
+
+class Provider:
+    """Reads one source.
+
+    Parameters
+    ----------
+    loader : DataSource
+        The declaration.
+    cache : Cache, optional
+        Where files that are not local paths are kept; the default cache if None.
+    window : (start, end), optional
+        Half-open time range that :meth:`refresh_times` and :meth:`prefetch` keep to.
+    formats : Registry, optional
+        Formats to choose from; the library's own registry by default.
+
+    Raises
+    ------
+    BackendNotRegistered
+        If the source's format is not registered.
+    UnknownReaderOption
+        If ``loader.reader_kwargs`` holds an option the format does not have.
+
+    Notes
+    -----
+    `window` is an interval of time. A spatial :class:`~earthsciio.selection.Window` is bound with
+    :meth:`with_window`, or with the reader option ``select``.
+    """
+
+    def __init__(
+        self,
+        loader: DataSource,
+        cache: Cache | None = None,
+        window: tuple[Time | str | None, Time | str | None] | None = None,
+        *,
+        formats: Registry[Reader] | None = None,
+    ) -> None:
+        reader = create_reader(loader.format, dict(loader.reader_kwargs), formats)
+        self._setup(
+            loader, FileSeries(loader, reader, Cache() if cache is None else cache), window, reader.select
+        )
+
+    def _setup(
+        self,
+        loader: DataSource,
+        series: FileSeries,
+        window: tuple[Time | str | None, Time | str | None] | None,
+        select: SelectionLike | AxesSelection | None,
+    ) -> None:
+        self.loader = loader
+        self.window = window
+        self._series = series
+        self._select = None if select is None else parse_selection(select)
+        self._range = self._time_range(window)
+        self._lock = threading.Lock()
+        self._buffers: NativeDataset | None = None
+
+    def _time_range(self, window: tuple[Any, Any] | None) -> tuple[int | None, int | None]:
+        if window is None or self.loader.temporal is None:
+            return None, None
+        own = self.loader.temporal.cadence.calendar
+        start, end = (None if t is None else own.instant(parse_time(t, own.name)) for t in window)
+        return start, end
+
+    # What it is.
+
+    @property
+    def reader(self) -> Reader:
+        """The format's reader with the source's options."""
+        return self._series.reader
+
+    @property
+    def cache(self) -> Cache:
+        """Where its files come from."""
+        return self._series.cache
+
+    @property
+    def is_const(self) -> bool:
+        """Whether the source has no time."""
+        return self.loader.is_const
+
+    @property
+    def supports_selection(self) -> bool:
+        """Whether the format reads Windows without reading the rest."""
+        return reader_supports_selection(self.reader)
+
+    @property
+    def store_backed(self) -> bool:
+        """Whether the source is a store of many objects rather than files."""
+        return self.reader.store_backed
+
+    @property
+    def select(self) -> Window | AxesSelection | None:
+        """The selection it is bound to."""
+        return self._select
+
+    @property
+    def calendar(self) -> str:
+        """Canonical name of the calendar its times are in."""
+        return "standard" if self.is_const else self._series.temporal.cadence.calendar.name
+
+    @property
+    def outside(self) -> str:
+        """What serves times before ``start`` and from ``end`` on."""
+        return "hold" if self.is_const else self._series.temporal.outside
+
+    def __repr__(self) -> str:
+        kind = "CONST" if self.is_const else "DISCRETE"
+        return f"<Provider {self.loader.name!r} ({kind}, {self.loader.format})>"
+
+    # Times.
+
+    def refresh_times(self) -> list[Time]:
+        """Give the anchors inside the time range, ascending; empty for a CONST source.
+
+        From the declaration alone, except for ``frequency="records"``, which reads the files' time axes.
+
+        Raises
+        ------
+        DeclarationError
+            If neither the declaration nor the time range has an end.
+        """
+        return [] if self.is_const else self.anchors(*self._range_times())
+
+    def _range_times(self) -> tuple[Time | None, Time | None]:
+        time = self._series.temporal.cadence.calendar.time
+        lo, hi = (None if bound is None else time(bound) for bound in self._range)
+        return lo, hi
+
+    @property
+    def end(self) -> Time | None:
+        """The time from which on it has no samples; None if it holds, cycles or never ends."""
+        cadence = self._series.temporal.cadence
+        ends = [self._range[1]] if cadence.outside != "error" else [self._range[1], cadence.end]
+        known = [end for end in ends if end is not None]
+        return cadence.calendar.time(min(known)) if known else None
+
+    def first_anchor(self) -> Time | None:
+        """Give the first anchor of its time range; None if it has samples since ever."""
+        cadence = self._series.cadence
+        lo = self._range[0]
+        if lo is None:
+            return cadence.calendar.time(cadence.anchor(0)) if cadence.outside == "error" else None
+        placed = cadence.place(max(lo, cadence.start) if cadence.outside == "error" else lo)
+        if placed.anchor >= lo:
+            return cadence.calendar.time(placed.anchor)
+        following = cadence.successor(placed)
+        return None if following is None else cadence.calendar.time(following.anchor)
+
+    def anchor_at(self, t: Time) -> Time:
+        """Give the anchor in force at `t`; errors are those of ``refresh(t)``."""
+        cadence = self._series.cadence
+        return cadence.calendar.time(cadence.place(cadence.calendar.instant(t)).anchor)
+
+    def anchors(self, lo: Time | None = None, hi: Time | None = None) -> list[Time]:
+        """Give the anchors in ``[lo, hi)``, ascending; by default from ``start`` to ``end``."""
+        cadence = self._series.cadence
+        instant = cadence.calendar.instant
+        bounds = (None if t is None else instant(t) for t in (lo, hi))
+        return [cadence.calendar.time(anchor) for anchor in cadence.anchors(*bounds)]
+
+    # Reading.
+
+    def sample_at(self, t: Time) -> NativeDataset:
+        """Read the sample in force at `t`; touches no state.
+
+        Parameters
+        ----------
+        t : datetime or cftime.datetime
+            Snapped down to the anchor in force. A naive datetime is UTC.
+
+        Returns
+        -------
+        NativeDataset
+            Arrays that nobody else writes.
+
+        Raises
+        ------
+        ValueError, IndexError
+            Outside the declared span (``outside="error"``), or if the file does not hold the record.
+        EarthSciIOError
+            If a file can't be had or decoded; never fill, never an older record.
+        """
+        return self._read(t, (self._select,))[0]
+
+    def sample_windows_at(self, t: Time, windows: Sequence[SelectionLike]) -> list[NativeDataset]:
+        """Read the sample in force at `t` through K Windows, each touched chunk once.
+
+        Equal to ``[self.with_window(w).sample_at(t) for w in windows]``, bit for bit.
+
+        Raises
+        ------
+        SelectionError
+            If the provider is bound to a selection already.
+        """
+        self._refuse_second_selection()
+        return self._read(t, tuple(parse_selection(window) for window in windows))
+
+    def _read(self, t: Time, selections: tuple[Window | AxesSelection | None, ...]) -> list[NativeDataset]:
+        if self.is_const:
+            return self._read_const(selections)
+        resolved = self.resolve(t)
+        abort = AbortToken()
+        decoded: dict[RecordRef, DecodedRecord] = {}
+        for record in resolved.records:
+            if record not in decoded:
+                layout = self.measure(record, selections)
+                decoded[record] = self.decode_record(record, layout, new_array, abort)
+        return list(self.assemble(resolved, [decoded[record] for record in resolved.records], new_array))
+
+    def _read_const(self, selections: tuple[Window | AxesSelection | None, ...]) -> list[NativeDataset]:
+        url, path = self._series.locate(None)
+        with self._series.open(path, url) as (_, contents):
+            record = RecordRef(url, contents.identity, None, None)
+        decoded = self.decode_record(record, self.measure(record, selections), new_array, AbortToken())
+        return [NativeDataset(f, c) for f, c in zip(decoded.fields, decoded.coords, strict=True)]
+
+    def refresh(self, t: Time, select: SelectionLike | None = None) -> NativeDataset:
+        """Read the sample in force at `t` into the provider's buffers.
+
+        Parameters
+        ----------
+        t : datetime or cftime.datetime
+            As for :meth:`sample_at`; ignored for a CONST source.
+        select : Window or wire dict, optional
+            Peek instead: the sample through that selection, no buffer touched.
+
+        Returns
+        -------
+        NativeDataset
+            The buffers. Where shape and dtype are unchanged they are written in place, so that views of
+            them stay live; nothing is written if reading raises.
+        """
+        if select is not None:
+            return self.with_window(select).sample_at(t)
+        sample = self.sample_at(t)
+        with self._lock:
+            self._buffers = write_in_place(self._buffers, sample)
+            return self._buffers
+
+    def materialize(self) -> NativeDataset:
+        """Read what is in force at the start: the constant, or the first sample of the time range."""
+        if self.is_const:
+            with self._lock:
+                if self._buffers is None:
+                    self._buffers = self._read_const((self._select,))[0]
+                return self._buffers
+        start = self._range_times()[0]
+        return self.refresh(start if start is not None else self._first_anchor())
+
+    def _first_anchor(self) -> Time:
+        cadence = self._series.cadence
+        return cadence.calendar.time(cadence.anchor(0))
+
+    @property
+    def coords(self) -> Mapping[str, NativeField]:
+        """The coordinates as last refreshed; read at the first anchor if nothing was."""
+        with self._lock:
+            buffers = self._buffers
+        return (self.materialize() if buffers is None else buffers).coords
+
+    def array_shape(self, variable: str) -> tuple[int, ...]:
+        """Give the shape in which a field or coordinate is delivered, from metadata alone.
+
+        Raises
+        ------
+        KeyError
+            If the source does not deliver it.
+        """
+        url, path = self._series.locate(None if self.is_const else self._series.cadence.start)
+        with self._series.open(path, url) as (_, contents):
+            every = {**contents.coords, **contents.fields}
+            if variable not in every:
+                raise SelectionError(
+                    f"the source delivers no {variable!r}", hint=f"It delivers {list(every)}"
+                )
+            selected = self._resolve_selection(self._select, contents, path)
+            shape = tuple(len(selector) for selector in selected[variable])
+        found = every[variable]
+        if self.is_const or found.time_axis is None:
+            return shape
+        if self._series.temporal.brackets:
+            return tuple(2 if axis == found.time_axis else n for axis, n in enumerate(shape))
+        return found.drop_time(shape)
+
+    def with_window(self, window: SelectionLike) -> Provider:
+        """Give a provider of the same source bound to a selection; opens nothing.
+
+        Raises
+        ------
+        SelectionError
+            If the selection's form is wrong, or this provider is bound to one already.
+        """
+        self._refuse_second_selection()
+        bound = object.__new__(type(self))
+        bound._setup(self.loader, self._series, self.window, window)
+        return bound
+
+    def _refuse_second_selection(self) -> None:
+        if self._select is not None:
+            raise SelectionError(
+                f"the provider of {self.loader.name!r} is bound to a selection already",
+                hint="Start from one without `select`, or combine the Windows with Window.union",
+            )
+
+    def prefetch(self, window: tuple[Time | str | None, Time | str | None] | None = None) -> int:
+        """Bring the files of a time range into the cache; decodes nothing.
+
+        Parameters
+        ----------
+        window : (start, end), optional
+            Half-open; the provider's own time range by default.
+
+        Returns
+        -------
+        int
+            Number of files.
+        """
+        if self.is_const:
+            self._series.locate(None)
+            return 1
+        starts = self._series.file_starts(*(self._time_range(window) if window is not None else self._range))
+        for start in starts:
+            self._series.locate(start)
+        return len(starts)
+
+    # The steps in between: earthsciio.records.RecordSource.
+
+    def resolve(self, t: Time) -> Resolved:
+        """Find the records behind ``sample_at(t)``."""
+        return self._series.resolve(t)
+
+    def measure(self, record: RecordRef, windows: Sequence[Window | AxesSelection | None]) -> RecordLayout:
+        """Plan the decode of a record through Windows (None: the provider's own); metadata only.
+
+        Raises
+        ------
+        SelectionError, SelectionRangeError
+            If a Window does not fit the file.
+        FileFormatError
+            If the file's dimensions differ from those of the file at ``start``.
+        """
+        path = str(record.identity[0])
+        with self._series.open(path, record.url) as (_, contents):
+            self._check_version(record, contents, path)
+            self._check_sizes(contents, path)
+            selected = [
+                self._resolve_selection(self._select if window is None else window, contents, path)
+                for window in windows
+            ]
+        outputs: list[OutputSpec] = []
+        plans: list[_VariablePlan] = []
+        for name, variable in {**contents.coords, **contents.fields}.items():
+            selectors = [_at_record(variable, axes[name], record.index) for axes in selected]
+            plan = plan_reads(variable.info.shape, variable.info.chunks, selectors)
+            plans.append(_VariablePlan(variable, name not in contents.fields, plan))
+            pinned = record.index is not None
+            shapes = [variable.drop_time(shape) if pinned else shape for shape in plan.shapes]
+            outputs += [OutputSpec(w, name, shape, variable.spec.out) for w, shape in enumerate(shapes)]
+        time_axes = dict.fromkeys(contents.fields, 0)
+        if record.index is not None:
+            every = {**contents.coords, **contents.fields}
+            time_axes = {name: v.time_axis for name, v in every.items() if v.time_axis is not None}
+        time_name = contents.time_name or (self._series.temporal.time_dim if not self.is_const else "")
+        return RecordLayout(tuple(outputs), _FilePlan(path, tuple(plans), len(windows), time_axes, time_name))
+
+    def assembly_nbytes(self, resolved: Resolved, layouts: Sequence[RecordLayout]) -> int:
+        """Bytes that :meth:`assemble` will allocate: both halves of every bracketed array."""
+        if len(resolved.records) == 1:
+            return 0
+        first, second = layouts[0], layouts[-1]
+        total = 0
+        for one, other in zip(first.outputs, second.outputs, strict=True):
+            if one.name in first.plan.time_axes:
+                total += (
+                    2 * one.nbytes // one.dtype.itemsize * np.promote_types(one.dtype, other.dtype).itemsize
+                )
+        return total
+
+    def decode_record(
+        self, record: RecordRef, layout: RecordLayout, allocate: Allocate, abort: AbortToken
+    ) -> DecodedRecord:
+        """Decode one record; asks `allocate` once per output of `layout`, in its order.
+
+        Raises
+        ------
+        DecodeError
+            If stored bytes can't be read, or the file was replaced since the record was resolved.
+        Cancelled
+            If `abort` was set.
+        """
+        plan: _FilePlan = layout.plan
+        arrays = iter([allocate(output.shape, output.dtype) for output in layout.outputs])
+        fields: tuple[dict[str, NativeField], ...] = tuple({} for _ in range(plan.windows))
+        coords: tuple[dict[str, NativeField], ...] = tuple({} for _ in range(plan.windows))
+        requests = []
+        for each in plan.variables:
+            variable, axis = each.variable, each.variable.time_axis
+            pinned = record.index is not None and axis is not None
+            dims = variable.drop_time(variable.info.dims) if pinned else variable.info.dims
+            outs = [next(arrays) for _ in range(plan.windows)]
+            for window, out in enumerate(outs):
+                kind = coords if each.is_coord else fields
+                kind[window][variable.info.name] = NativeField(out, dims, variable.attrs)
+            full = [np.expand_dims(out, axis) for out in outs] if pinned and axis is not None else outs
+            requests.append(ArrayRequest(variable.info, variable.spec, each.plan, tuple(full)))
+        try:
+            with self._series.open(plan.path, record.url) as (file, contents):
+                self._check_version(record, contents, plan.path)
+                report = decode_arrays(file, requests, abort)
+        except EarthSciIOError as error:
+            error.file = error.file or plan.path
+            raise
+        return DecodedRecord(
+            record, fields, coords, plan.time_axes, plan.time_name, report.bytes_read, report.fallbacks
+        )
+
+    def assemble(
+        self, resolved: Resolved, records: Sequence[DecodedRecord], allocate: Allocate
+    ) -> tuple[NativeDataset, ...]:
+        """Put the sample of each Window together from its decoded records.
+
+        Raises
+        ------
+        FileFormatError
+            If the two files of a bracket have different horizontal coordinates.
+        """
+        first = records[0]
+        if len(records) == 1:
+            return tuple(
+                NativeDataset(f, c, resolved.times) for f, c in zip(first.fields, first.coords, strict=True)
+            )
+        time_dim = self._series.temporal.time_dim
+        values, attrs = encode_times(
+            [self._series.cadence.calendar.instant(time) for time in resolved.times],
+            self._series.cadence.calendar,
+        )
+        datasets = []
+        for window in range(len(first.fields)):
+            check_same_grid(first, records[1], window)
+            fields, coords = (
+                bracket(ours, theirs, first.time_axes, time_dim, allocate)
+                for ours, theirs in (
+                    (first.fields[window], records[1].fields[window]),
+                    (first.coords[window], records[1].coords[window]),
+                )
+            )
+            coords[first.time_name] = NativeField(values.copy(), (time_dim,), attrs)
+            datasets.append(NativeDataset(fields, coords, resolved.times))
+        return tuple(datasets)
+
+    def fetch_ahead(self, t: Time) -> None:
+        """Bring the files behind ``sample_at(t)`` into the cache; decodes nothing."""
+        self._series.resolve(t)
+
+    # Checks.
+
+    def _resolve_selection(
+        self, selection: Window | AxesSelection | None, contents: Contents, path: str
+    ) -> dict[str, tuple[Span | Points, ...]]:
+        return resolve(
+            selection,
+            contents.dims(contents.fields),
+            contents.dims(contents.coords),
+            contents.sizes,
+            time_dim=None if self.is_const else self._series.temporal.time_dim,
+            file=path,
+        )
+
+    @staticmethod
+    def _check_version(record: RecordRef, contents: Contents, path: str) -> None:
+        if contents.identity != record.identity:
+            raise DecodeError(
+                "the file was replaced while it was being read", file=path, hint="Take the epoch again"
+            )
+
+    def _check_sizes(self, contents: Contents, path: str) -> None:
+        if self.is_const:
+            return
+        reference = self._series.reference()
+        if reference is None or reference.identity == contents.identity:
+            return
+        time_dim = self._series.temporal.time_dim
+        for dim, size in contents.sizes.items():
+            expected = reference.sizes.get(dim, size)
+            if dim != time_dim and size != expected:
+                raise FileFormatError(
+                    f"dimension {dim!r} has length {size}, but {expected} in {reference.identity[0]}",
+                    file=path, hint="Declare series on different grids as two sources",
+                )  # fmt: skip
+
+
+def _at_record(
+    variable: Variable, axes: tuple[Span | Points, ...], index: int | None
+) -> tuple[Span | Points, ...]:
+    """Pin the time axis of a variable to one record."""
+    axis = variable.time_axis
+    if axis is None or index is None:
+        return axes
+    return (*axes[:axis], Span(index, index + 1), *axes[axis + 1 :])

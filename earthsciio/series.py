@@ -1,0 +1,379 @@
+"""The series of files behind a source: which file and which record serve a time.
+
+A :class:`FileSeries` turns an anchor into records by the files' own time axes, across file seams, and knows
+nothing of Windows or values. Files are opened for their metadata only, when first needed; what was learned
+of a version of a file is kept. Every method may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from .cache import Cache, FilePeriod
+from .cadence import FOREVER, Cadence, Placed
+from .calendars import IntArray
+from .contents import Contents, read_contents
+from .errors import (
+    DeclarationError,
+    EarthSciIOError,
+    EarthSciIOWarning,
+    FileFormatError,
+    MissingFile,
+    RecordNotFound,
+)
+from .fields import Time
+from .formats import files
+from .formats.base import OpenFile, Reader
+from .records import RecordRef, Resolved
+from .source import DataSource, SourceTemporal
+
+__all__ = ["FileSeries", "is_local_path"]
+
+#: Versions of files whose contents are remembered per source.
+_REMEMBERED = 512
+#: The warning about brackets, beside those about variables; no variable has this name.
+_LATE = "/late"
+
+
+def is_local_path(url: str) -> bool:
+    """Whether a URL is a plain path, read in place rather than through the cache."""
+    scheme = urlsplit(url).scheme
+    return len(scheme) <= 1  # none, or a drive letter
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A record found: its file, its place on the time dimension, its stamp in the declared span."""
+
+    start: int
+    url: str
+    path: str
+    identity: tuple[Any, ...]
+    index: int | None
+    stamp: int
+
+
+class FileSeries:
+    """Finds the files and records of a source.
+
+    Parameters
+    ----------
+    source : DataSource
+        The declaration.
+    reader : Reader
+        Of the source's format, with its options.
+    cache : Cache
+        Where remote files come from.
+    """
+
+    def __init__(self, source: DataSource, reader: Reader, cache: Cache) -> None:
+        self.source = source
+        self.reader = reader
+        self.cache = cache
+        self._lock = threading.RLock()
+        self._contents: OrderedDict[tuple[Any, ...], Contents] = OrderedDict()
+        self._cadence = source.temporal.cadence if source.temporal else None
+        self._warned: set[str] = set()
+        self._reference: Contents | None = None
+        self._sought_reference = False
+
+    # Files.
+
+    @property
+    def temporal(self) -> SourceTemporal:
+        """The declaration's temporal part; only a DISCRETE source has one."""
+        if self.source.temporal is None:
+            raise DeclarationError(f"the source {self.source.name!r} has no times")
+        return self.source.temporal
+
+    def locate(self, start: int | None) -> tuple[str, str]:
+        """Give URL and local path of the file whose period starts at `start` (None: of a CONST source).
+
+        Raises
+        ------
+        FetchError
+            If it can't be had; FileNotFoundError covers a path that is not there.
+        """
+        at, period = None, None
+        if start is not None:
+            cadence = self.temporal.cadence
+            at = cadence.calendar.time(start)
+            closes = cadence.next_file_start(start) if cadence.files is not None else cadence.end
+            period = FilePeriod(None if closes is None else cadence.calendar.time(closes))
+        url = self.source.resolve_url(at)
+        if is_local_path(url):
+            return url, url
+        entry = self.cache.fetch(
+            url,
+            source_loader=self.source.name,
+            auth_realm=self.source.auth_realm,
+            temporal=period,
+            mirrors=self.source.resolve_mirrors(at),
+        )
+        return url, str(entry.path)
+
+    @contextmanager
+    def open(self, path: str, url: str) -> Iterator[tuple[OpenFile, Contents]]:
+        """Open a file for the time of the ``with`` block, with what the source delivers from it."""
+        time = None
+        if self.source.temporal is not None:
+            time = (self.source.temporal.time_dim, self.source.temporal.cadence.calendar)
+        try:
+            with files.lease(self.reader, path) as lease:
+                yield lease.file, self._learn(lease, path, time)
+        except EarthSciIOError as error:
+            if url != path and url not in str(error):
+                error.add_note(f"fetched from {url}")
+            raise
+        except FileNotFoundError as error:
+            raise MissingFile(
+                "there is no such file", file=path, source=self.source.name,
+                hint="Check the URL template, or whether the file has been produced yet",
+            ) from error  # fmt: skip
+        except OSError as error:
+            raise FileFormatError(f"can't be read: {error}", file=path, source=self.source.name) from error
+
+    def _learn(self, lease: files.Lease, path: str, time: Any) -> Contents:
+        with self._lock:
+            known = self._contents.get(lease.identity)
+            if known is not None:
+                self._contents.move_to_end(lease.identity)
+                return known
+        learned = read_contents(lease.file, lease.identity, path, self.reader, self.source.variables, time)
+        with self._lock:
+            for name, variable in {**learned.fields, **learned.coords}.items():
+                if variable.spec.warnings and name not in self._warned:
+                    self._warned.add(name)
+                    for text in variable.spec.warnings:
+                        warnings.warn(f"{path}: {text}", EarthSciIOWarning, stacklevel=4)
+            self._contents[lease.identity] = learned
+            if self._sought_reference and self._reference is None:
+                self._reference = learned
+            while len(self._contents) > _REMEMBERED:
+                self._contents.popitem(last=False)
+        return learned
+
+    def reference(self) -> Contents | None:
+        """Give the contents of the file at ``start``, which all others must agree with in size.
+
+        Where that file is not at hand (it may never have been wanted), the first one opened stands in.
+        """
+        with self._lock:
+            if self._reference is None and not self._sought_reference:
+                self._sought_reference = True
+                url = self.source.resolve_url(self.cadence.calendar.time(self.cadence.start))
+                if is_local_path(url) and Path(url).exists():
+                    with self.open(url, url) as (_, contents):
+                        self._reference = contents
+            return self._reference
+
+    def file_starts(self, lo: int | None, hi: int | None) -> list[int]:
+        """Give the starts of the files behind the samples of ``[lo, hi)``, successors included."""
+        cadence = self.cadence
+        anchors = cadence.anchors(lo, hi)
+        if lo is not None and (not anchors or lo < anchors[0]):
+            anchors.insert(0, lo)
+        starts: dict[int, None] = {}
+        placed = None
+        for anchor in anchors:
+            placed = cadence.place(anchor)
+            starts[cadence.file_start(cadence.anchor(placed.k))] = None
+        following = cadence.successor(placed) if placed is not None and self.temporal.brackets else None
+        if following is not None:
+            starts[cadence.file_start(cadence.anchor(following.k))] = None
+        return list(starts)
+
+    # Records.
+
+    @property
+    def cadence(self) -> Cadence:
+        """The cadence; with ``frequency="records"`` the files are read for their stamps first."""
+        with self._lock:
+            cadence = self._cadence
+            if cadence is None:
+                raise DeclarationError(f"the source {self.source.name!r} has no times")
+            if not cadence.is_read:
+                cadence = self._cadence = cadence.with_stamps(self._all_stamps(cadence))
+            return cadence
+
+    def _all_stamps(self, cadence: Cadence) -> IntArray:
+        starts = [cadence.start] if cadence.files is None or cadence.end is None else []
+        starts = starts or cadence.file_starts(cadence.start, cadence.end or FOREVER)
+        stamps: list[IntArray] = []
+        for start in starts:
+            url, path = self.locate(start)
+            with self.open(path, url) as (_, contents):
+                if contents.axis is None:
+                    raise RecordNotFound("frequency='records' needs files with a time coordinate", file=path)
+                lo, hi = self._own_span(cadence, start, 0)
+                inside = (contents.axis.stamps >= lo) & (contents.axis.stamps < hi)
+                stamps.append(contents.axis.stamps[inside])
+        return np.concatenate(stamps)
+
+    def resolve(self, t: Time) -> Resolved:
+        """Find the records of the sample at `t`.
+
+        Raises
+        ------
+        TimeBeforeStart, TimePastEnd
+            Outside the declared span, with ``outside="error"``.
+        RecordNotFound
+            If the file does not hold the record of the anchor.
+        """
+        cadence = self.cadence
+        placed = cadence.place(cadence.calendar.instant(t))
+        record = self._find(cadence, placed)
+        found, stamps = [record], [cadence.in_year_of(placed, record.stamp)]
+        if self.temporal.brackets:
+            self._warn_late(cadence, placed, record)
+            successor, stamp = self._successor(cadence, placed, record)
+            found.append(successor)
+            stamps.append(stamp)
+        time = cadence.calendar.time
+        return Resolved(
+            anchor=time(placed.anchor),
+            records=tuple(RecordRef(r.url, r.identity, r.index, time(r.stamp)) for r in found),
+            times=tuple(time(stamp) for stamp in stamps),
+        )
+
+    def _find(self, cadence: Cadence, placed: Placed) -> _Record:
+        """Find the record of a declared anchor."""
+        anchor, following = cadence.anchor(placed.k), cadence.next_anchor(placed.k)
+        tolerance = cadence.tolerance(placed.k)
+        start = cadence.file_start(anchor)
+        url, path = self.locate(start)
+        with self.open(path, url) as (_, contents):
+            axis = contents.axis
+            if axis is None:
+                return self._by_arithmetic(cadence, placed, start, url, path, contents)
+            position = axis.find(anchor, following, tolerance)
+            if position is None:
+                text = cadence.calendar.text
+                span = "no records" if axis.span is None else f"{text(axis.span[0])} to {text(axis.span[1])}"
+                raise RecordNotFound(
+                    "the file holds no record of the anchor", file=path, source=self.source.name,
+                    epoch=text(anchor), file_span=span,
+                    hint="Check start, frequency and file_period against the file's times",
+                )  # fmt: skip
+            return self._at(contents, start, url, path, position)
+
+    def _at(self, contents: Contents, start: int, url: str, path: str, position: int) -> _Record:
+        axis = contents.axis
+        assert axis is not None
+        index = int(axis.records[position])
+        return _Record(
+            start,
+            url,
+            path,
+            contents.identity,
+            index if self._has_time_dim(contents) else None,
+            int(axis.stamps[position]),
+        )
+
+    def _has_time_dim(self, contents: Contents) -> bool:
+        return self.temporal.time_dim in contents.sizes
+
+    def _by_arithmetic(
+        self, cadence: Cadence, placed: Placed, start: int, url: str, path: str, contents: Contents
+    ) -> _Record:
+        """Index a file without any time coordinate by the cadence."""
+        index = placed.k - (0 if cadence.files is None else max(cadence.index(start - 1) + 1, 0))
+        if index >= contents.records:
+            raise RecordNotFound(
+                f"record {index} is wanted of a file with {contents.records} and no time coordinate",
+                file=path, source=self.source.name, epoch=cadence.calendar.text(cadence.anchor(placed.k)),
+                hint="Check frequency and file_period",
+            )  # fmt: skip
+        has_dim = self._has_time_dim(contents)
+        stamp = cadence.anchor(placed.k)
+        return _Record(start, url, path, contents.identity, index if has_dim else None, stamp)
+
+    def _own_span(self, cadence: Cadence, start: int, tolerance: int) -> tuple[int, int]:
+        """Give the stamps a file of a series is asked for: its period, less the tolerance at both ends."""
+        following = cadence.next_file_start(start)
+        if following is None:
+            return -FOREVER, FOREVER
+        return start - tolerance, following - tolerance
+
+    def _successor(self, cadence: Cadence, placed: Placed, record: _Record) -> tuple[_Record, int]:
+        """Find the record after one on the series' time axis, and the stamp it reports."""
+        following = cadence.successor(placed)
+        if following is not None and following.k == placed.k:  # the day a leap year repeats
+            return record, cadence.in_year_of(following, record.stamp)
+        found = self._next_record(cadence, placed, record)
+        if found is None:
+            if following is None or following.k > placed.k:
+                return record, cadence.in_year_of(placed, record.stamp)
+            found = self._find(cadence, following)  # the first of the next cycle
+            return found, cadence.in_year_of(following, found.stamp)
+        if following is not None and found.stamp >= cadence.anchor(following.k) - cadence.tolerance(
+            following.k
+        ):
+            placed = following
+        return found, cadence.in_year_of(placed, found.stamp)
+
+    def _next_record(self, cadence: Cadence, placed: Placed, record: _Record) -> _Record | None:
+        """Find the next record on the time axis; None where the declared span ends."""
+        tolerance = cadence.tolerance(placed.k)
+        last = cadence.last_index
+        with self.open(record.path, record.url) as (_, contents):
+            if contents.axis is None:
+                if last is not None and placed.k >= last:
+                    return None
+                following = Placed(placed.k + 1, cadence.anchor(placed.k + 1))
+                if cadence.files is None and following.k >= contents.records:
+                    return None
+                return self._find(cadence, following)
+            position = int(np.searchsorted(contents.axis.stamps, record.stamp, side="right"))
+            stop = FOREVER if cadence.end is None else cadence.end - tolerance
+            stop = min(stop, self._own_span(cadence, record.start, tolerance)[1])
+            if position < len(contents.axis) and contents.axis.stamps[position] < stop:
+                return self._at(contents, record.start, record.url, record.path, position)
+        if cadence.files is None or (last is not None and placed.k >= last):
+            return None
+        return self._first_after(cadence, record.start, tolerance)
+
+    def _first_after(self, cadence: Cadence, start: int, tolerance: int) -> _Record | None:
+        """Find the first record of the next file that has any."""
+        following = cadence.next_file_start(start)
+        while following is not None and (cadence.end is None or following < cadence.end):
+            url, path = self.locate(following)
+            with self.open(path, url) as (_, contents):
+                if contents.axis is None:
+                    k = cadence.index(following - 1) + 1
+                    return self._by_arithmetic(
+                        cadence, Placed(k, cadence.anchor(k)), following, url, path, contents
+                    )
+                lo, hi = self._own_span(cadence, following, tolerance)
+                stop = hi if cadence.end is None else min(hi, cadence.end - tolerance)
+                position = int(np.searchsorted(contents.axis.stamps, lo))
+                if position < len(contents.axis) and contents.axis.stamps[position] < stop:
+                    return self._at(contents, following, url, path, position)
+            following = cadence.next_file_start(following)
+        return None
+
+    def _warn_late(self, cadence: Cadence, placed: Placed, record: _Record) -> None:
+        """Say once that the bracket of an anchor begins after it, so that nothing covers the time between."""
+        late = record.stamp - cadence.anchor(placed.k)
+        if late > cadence.tolerance(placed.k) and _LATE not in self._warned:
+            self._warned.add(_LATE)
+            text = cadence.calendar.text
+            anchor, stamp, start = (
+                text(t) for t in (cadence.anchor(placed.k), record.stamp, cadence.start + late)
+            )
+            warnings.warn(
+                f"{self.source.name}: the bracket of {anchor} starts at {stamp}; "
+                f"declare start={start!r} so that anchors fall on stamps",
+                EarthSciIOWarning,
+                stacklevel=3,
+            )
