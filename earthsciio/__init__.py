@@ -1,1 +1,101 @@
-"""Forcing I/O: declare sources, cache their files, decode the windows a rank needs, ahead of the model."""
+"""Forcing I/O: declare sources, cache their files, decode the windows a rank needs, ahead of the model.
+
+The public names, nothing else. Importing this package compiles nothing and loads no file-format library:
+h5py, zarr and the kernels are imported by the first read that needs them.
+"""
+
+from .cache import (
+    Cache,
+    CacheEntry,
+    Manifest,
+    StaticHeaderAuth,
+    cache_key,
+    range_keyed_url,
+    sha256_bytes,
+    sha256_file,
+    store_registry,
+    transport_registry,
+)
+from .errors import (
+    AuthError,
+    BackendNotRegistered,
+    CacheMiss,
+    Cancelled,
+    DeclarationError,
+    DecodeError,
+    EarthSciIOError,
+    EarthSciIOWarning,
+    FetchError,
+    FileFormatError,
+    GroupStateError,
+    IntegrityError,
+    MissingFile,
+    OfflineError,
+    OrderError,
+    RecordNotFound,
+    SelectionError,
+    SelectionRangeError,
+    TimeAxisError,
+    TimeBeforeStart,
+    TimePastEnd,
+    TransportError,
+    UnknownReaderOption,
+    Unsupported,
+    VariableNotFound,
+)
+from .fields import NativeDataset, NativeField, to_xarray
+from .formats import NetCDFReader, format_registry, reader_option_names, supports_selection
+from .provider import Provider
+from .registry import Registry
+from .selection import Window
+from .source import DataSource, SourceTemporal
+
+__all__ = [
+    "AuthError",
+    "BackendNotRegistered",
+    "Cache",
+    "CacheEntry",
+    "CacheMiss",
+    "Cancelled",
+    "DataSource",
+    "DeclarationError",
+    "DecodeError",
+    "EarthSciIOError",
+    "EarthSciIOWarning",
+    "FetchError",
+    "FileFormatError",
+    "GroupStateError",
+    "IntegrityError",
+    "Manifest",
+    "MissingFile",
+    "NativeDataset",
+    "NativeField",
+    "NetCDFReader",
+    "OfflineError",
+    "OrderError",
+    "Provider",
+    "RecordNotFound",
+    "Registry",
+    "SelectionError",
+    "SelectionRangeError",
+    "SourceTemporal",
+    "StaticHeaderAuth",
+    "TimeAxisError",
+    "TimeBeforeStart",
+    "TimePastEnd",
+    "TransportError",
+    "UnknownReaderOption",
+    "Unsupported",
+    "VariableNotFound",
+    "Window",
+    "cache_key",
+    "format_registry",
+    "range_keyed_url",
+    "reader_option_names",
+    "sha256_bytes",
+    "sha256_file",
+    "store_registry",
+    "supports_selection",
+    "to_xarray",
+    "transport_registry",
+]
