@@ -1,1 +1,1 @@
-"""TODO package docstring."""
+"""Small reference models with hand-written discrete adjoints."""
