@@ -191,6 +191,14 @@ class RecordSource(Protocol):
         """Give the anchors in ``[lo, hi)``, ascending; a cycle's are in the years asked for."""
         ...
 
+    def series_index(self, anchors: Sequence[Time]) -> Sequence[int]:
+        """Number some of its anchors: those that are made of the same records get the same number.
+
+        From the declaration alone. Under ``outside="cycle"`` an anchor has the number of the declared one
+        whose records it has; otherwise each has its own, and ``range(len(anchors))`` will do.
+        """
+        ...
+
     def refresh_times(self) -> list[Time]:
         """Give the anchors inside the provider's time range, ascending."""
         ...
