@@ -394,7 +394,11 @@ class Cadence:
         return found
 
     def in_year_of(self, placed: Placed, stamp: int) -> int:
-        """Carry a record's stamp from the declared span to where its anchor was placed."""
+        """Carry a record's stamp from the declared span to where its anchor was placed.
+
+        `stamp` is that of the anchor's own record, or of a later one before the next anchor; the result is
+        the same date in the year asked for.
+        """
         if self._cycle is None or not placed.cycles:
             return stamp
         early = self.anchor(placed.k) - stamp
@@ -416,7 +420,10 @@ class Cadence:
             def in_cycle(days: IntArray) -> IntArray:
                 return self.calendar.add_months(days * DAY, np.full_like(days, months)) // DAY
 
-            table = carry(self._anchors.between(0, self.last_index + 1), in_cycle)
+            times, ks = carry(self._anchors.between(0, self.last_index + 1), in_cycle)
+            # where a cycle begins in the middle of Feb 28, a repeat of its morning belongs to neither cycle
+            own = (times >= self._cycle.at(n)) & (times < self._cycle.at(n + 1))
+            table = times[own], ks[own]
             if len(self._tables) >= 8:  # a sweep lives in one or two cycles at a time
                 self._tables.clear()
             self._tables[n] = table

@@ -148,6 +148,15 @@ def test_a_cycle_starts_on_a_day_every_year_has():
         cycle(utc(2000, 2, 29), "P1D", utc(2004, 2, 29))
 
 
+def test_a_cycle_that_begins_in_the_middle_of_feb_28_stays_in_order():
+    cadence = cycle(utc(2001, 2, 28, 12), "PT6H", utc(2002, 2, 28, 12))
+    anchors = cadence.anchors(at(2004, 2, 28), at(2004, 3, 1, 6))
+    days = [(28, 0), (28, 6), (28, 12), (28, 18), (29, 12), (29, 18)]
+    assert anchors == [*(at(2004, 2, day, hour) for day, hour in days), at(2004, 3, 1)]
+    assert [cadence.place(a).anchor for a in anchors] == anchors
+    assert [cadence.successor(cadence.place(a)).anchor for a in anchors[:-1]] == anchors[1:]
+
+
 FREQUENCIES = ["P1M", "P1D", "PT6H", "PT5H", "PT36H", "P5D", "P27D", "P2M", "P1W"]
 
 
