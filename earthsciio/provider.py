@@ -212,6 +212,13 @@ class Provider:
         cadence = self._series.cadence
         return cadence.calendar.time(cadence.place(cadence.calendar.instant(t)).anchor)
 
+    def series_index(self, anchors: Sequence[Time]) -> list[int]:
+        """Number some of its anchors: those made of the same records get the same number."""
+        cadence = self._series.cadence
+        if cadence.outside != "cycle":
+            return list(range(len(anchors)))
+        return [cadence.place(cadence.calendar.instant(anchor)).k for anchor in anchors]
+
     def anchors(self, lo: Time | None = None, hi: Time | None = None) -> list[Time]:
         """Give the anchors in ``[lo, hi)``, ascending; by default from ``start`` to ``end``."""
         cadence = self._series.cadence

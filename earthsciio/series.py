@@ -308,18 +308,14 @@ class FileSeries:
     def _successor(self, cadence: Cadence, placed: Placed, record: _Record) -> tuple[_Record, int]:
         """Find the record after one on the series' time axis, and the stamp it reports."""
         following = cadence.successor(placed)
-        if following is not None and following.k == placed.k:  # the day a leap year repeats
-            return record, cadence.in_year_of(following, record.stamp)
         found = self._next_record(cadence, placed, record)
-        if found is None:
-            if following is None or following.k > placed.k:
-                return record, cadence.in_year_of(placed, record.stamp)
-            found = self._find(cadence, following)  # the first of the next cycle
+        ends = cadence.next_anchor(placed.k) - cadence.tolerance(placed.k)
+        if cadence.outside == "cycle" and following is not None and (found is None or found.stamp >= ends):
+            # the next anchor need not be the next record: the year wraps, repeats a day, or skips one
+            found = self._find(cadence, following)
             return found, cadence.in_year_of(following, found.stamp)
-        if following is not None and found.stamp >= cadence.anchor(following.k) - cadence.tolerance(
-            following.k
-        ):
-            placed = following
+        if found is None:
+            return record, cadence.in_year_of(placed, record.stamp)
         return found, cadence.in_year_of(placed, found.stamp)
 
     def _next_record(self, cadence: Cadence, placed: Placed, record: _Record) -> _Record | None:
@@ -341,11 +337,11 @@ class FileSeries:
                 return self._at(contents, record.start, record.url, record.path, position)
         if cadence.files is None or (last is not None and placed.k >= last):
             return None
-        return self._first_after(cadence, record.start, tolerance)
+        return self._first_after(cadence, record, tolerance)
 
-    def _first_after(self, cadence: Cadence, start: int, tolerance: int) -> _Record | None:
-        """Find the first record of the next file that has any."""
-        following = cadence.next_file_start(start)
+    def _first_after(self, cadence: Cadence, record: _Record, tolerance: int) -> _Record | None:
+        """Find the first record of the next file that has any; overlapping files may repeat `record`."""
+        following = cadence.next_file_start(record.start)
         while following is not None and (cadence.end is None or following < cadence.end):
             url, path = self.locate(following)
             with self.open(path, url) as (_, contents):
@@ -356,7 +352,7 @@ class FileSeries:
                     )
                 lo, hi = self._own_span(cadence, following, tolerance)
                 stop = hi if cadence.end is None else min(hi, cadence.end - tolerance)
-                position = int(np.searchsorted(contents.axis.stamps, lo))
+                position = int(np.searchsorted(contents.axis.stamps, max(lo, record.stamp + 1)))
                 if position < len(contents.axis) and contents.axis.stamps[position] < stop:
                     return self._at(contents, following, url, path, position)
             following = cadence.next_file_start(following)

@@ -92,17 +92,23 @@ class TimeAxis:
         return (int(self.stamps[0]), int(self.stamps[-1])) if len(self.stamps) else None
 
     def find(self, anchor: int, next_anchor: int, tolerance: int) -> int | None:
-        """Find the record of an anchor: the earliest stamp in ``[anchor - tol, next_anchor - tol)``.
+        """Find the record of an anchor.
+
+        That is the stamp nearest to the anchor within the tolerance, else the earliest one after it in
+        ``[anchor - tolerance, next_anchor - tolerance)``. (The earliest one of that range alone would be
+        the day before's last record where a file is much finer than the cadence.)
 
         Returns
         -------
         int or None
             Its position in :attr:`stamps` and :attr:`records`; None if there is none.
         """
-        position = int(np.searchsorted(self.stamps, anchor - tolerance))
-        if position < len(self.stamps) and self.stamps[position] < next_anchor - tolerance:
-            return position
-        return None
+        first, after = np.searchsorted(self.stamps, [anchor - tolerance, anchor + tolerance + 1])
+        stop = np.searchsorted(self.stamps, next_anchor - tolerance)
+        near = self.stamps[first : min(after, stop)]
+        if len(near):
+            return int(first + np.argmin(np.abs(near - anchor)))
+        return int(first) if first < stop else None
 
 
 def decode_axis(

@@ -293,3 +293,9 @@ def test_a_million_stamps_need_no_datetime_objects(monkeypatch):
     monkeypatch.setattr(cftime, "num2date", None)
     axis = decode(np.arange(1_000_000, dtype=np.int32), "hours since 1900-01-01", "standard", target="noleap")
     assert len(axis) == 1_000_000 - 28 * 24  # to January 2014, less the leap days of 1904 to 2012
+
+
+def test_a_file_much_finer_than_the_cadence_gives_the_record_at_the_anchor():
+    hourly = TimeAxis("f", calendar("standard"), np.arange(0, 3 * 24) * HOUR, np.arange(3 * 24))
+    day, tolerance = 24 * HOUR, 24 * HOUR // 20  # 72 minutes, which the record of 23:00 is within
+    assert hourly.find(day, 2 * day, tolerance) == 24

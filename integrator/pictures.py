@@ -1,0 +1,137 @@
+"""The pictures of a run: who decoded, computed and waited when, and where the tracer went.
+
+Needs matplotlib (the extra ``plot``); it is imported when a picture is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from earthsciio.fields import Array
+
+from .sweep import Interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Lane", "draw_maps", "draw_timeline"]
+
+_COLOURS = {
+    "forward": ("#4c78a8", "compute, forward"),
+    "adjoint": ("#72b7b2", "compute, adjoint"),
+    "decode": ("#f2a541", "decode"),
+    "take": ("#d62728", "wait for forcing"),
+    "release": ("#d62728", "wait for forcing"),
+    "restart": ("#9d755d", "write restart"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One row of the timeline: a rank or a decoding thread, and what it did."""
+
+    name: str
+    intervals: Sequence[Interval]
+
+
+def _pyplot() -> Any:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def draw_timeline(path: Path, lanes: Sequence[Lane], title: str) -> None:
+    """Draw what every rank and decoding thread did, on one clock.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        PNG to write.
+    lanes : sequence of Lane
+        From top to bottom; times are ``time.perf_counter`` seconds of one node.
+    title : str
+        Above the picture.
+    """
+    plt = _pyplot()
+    busy = [interval for lane in lanes for interval in lane.intervals]
+    origin = min((interval.start for interval in busy), default=0.0)
+    length = max((interval.stop for interval in busy), default=1.0) - origin
+    figure, axes = plt.subplots(figsize=(12, 1.4 + 0.5 * len(lanes)), layout="constrained")
+    for row, lane in enumerate(lanes):
+        for kind in dict.fromkeys(interval.kind for interval in lane.intervals):
+            bars = [(i.start - origin, i.seconds) for i in lane.intervals if i.kind == kind]
+            axes.broken_barh(bars, (row - 0.4, 0.8), facecolors=_COLOURS[kind][0], linewidth=0)
+    shown = dict.fromkeys(_COLOURS[interval.kind] for interval in busy)
+    handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour, _ in shown]
+    axes.legend(
+        handles,
+        [label for _, label in shown],
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.12),
+        ncols=5,
+        frameon=False,
+    )
+    axes.set_yticks(range(len(lanes)), [lane.name for lane in lanes])
+    axes.invert_yaxis()
+    axes.set_xlim(0, length)
+    axes.set_xlabel("seconds since the sweep began")
+    axes.set_title(title)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def draw_maps(
+    path: Path, lat: Array, lon: Array, fields: Mapping[str, tuple[Array, str]], title: str
+) -> None:
+    """Draw global fields one above the other, on map axes.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        PNG to write.
+    lat, lon : numpy.ndarray, shape (nlat,) and (nlon,)
+        Degrees; latitude may run either way.
+    fields : mapping of str to (numpy.ndarray of shape (nlat, nlon), str)
+        Title of each map, its values, and the label of its colour bar.
+    title : str
+        Above the picture.
+    """
+    plt = _pyplot()
+    # from west to east across the Greenwich meridian
+    order = np.argsort((lon + 180) % 360, kind="stable")
+    x, y = ((lon + 180) % 360 - 180)[order], lat
+    figure, rows = plt.subplots(
+        len(fields), 1, figsize=(9, 3.9 * len(fields)), layout="constrained", squeeze=False
+    )
+    for axes, (name, (values, label)) in zip(rows[:, 0], fields.items(), strict=True):
+        _draw_map(plt, axes, x, y, values[:, order], name, label)
+    figure.suptitle(title)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _draw_map(plt: Any, axes: Axes, x: Array, y: Array, values: Array, name: str, label: str) -> None:
+    low, high = float(values.min()), float(values.max())
+    both = low < 0 < high
+    bound = max(abs(low), abs(high)) or 1.0
+    limits = {"vmin": -bound, "vmax": bound, "cmap": "RdBu_r"} if both else {"vmin": 0, "cmap": "viridis"}
+    mesh = axes.pcolormesh(x, y, values, shading="nearest", rasterized=True, **limits)
+    plt.colorbar(mesh, ax=axes, label=label, shrink=0.9)
+    axes.set_title(name)
+    axes.set_aspect("equal")
+    axes.set_xlim(-180, 180)
+    axes.set_ylim(-90, 90)
+    ticks = range(-120, 121, 60)
+    axes.set_xticks(ticks, [f"{abs(t)}°{'W' if t < 0 else 'E' if t else ''}" for t in ticks])
+    ticks = range(-60, 61, 30)
+    axes.set_yticks(ticks, [f"{abs(t)}°{'S' if t < 0 else 'N' if t else ''}" for t in ticks])
+    axes.grid(color="white", alpha=0.25, linewidth=0.5)
