@@ -8,6 +8,7 @@ with a warning and never disturbs the work it watches.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import warnings
@@ -23,7 +24,9 @@ __all__ = [
     "Event",
     "Evicted",
     "Fetched",
+    "FetchedAhead",
     "Listener",
+    "OrderStarted",
     "Submitted",
     "Taken",
     "Waited",
@@ -36,6 +39,14 @@ class Event:
 
     when: float = field(default_factory=time.perf_counter)
     thread: str = field(default_factory=lambda: threading.current_thread().name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderStarted(Event):
+    """A consumer declared what it will take: the slots from `first` up to `slots`."""
+
+    slots: int
+    first: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +114,16 @@ class Fetched(Event):
     seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedAhead(Event):
+    """A group read ahead for the sample of an anchor for ``seconds``; ``error`` if that failed."""
+
+    key: str
+    anchor: object
+    seconds: float
+    error: str | None = None
+
+
 Listener = Callable[[Event], None]
 
 
@@ -124,6 +145,10 @@ class Emitter:
                 listener(event)
             except Exception as error:  # noqa: BLE001 - a listener's fault must not become the decode's
                 self._listeners = tuple(other for other in self._listeners if other is not listener)
-                warnings.warn(
-                    f"listener {listener!r} raised {error!r} and was dropped", EarthSciIOWarning, stacklevel=2
-                )
+                # where warnings are errors, this one must not become the decode's either
+                with contextlib.suppress(EarthSciIOWarning):
+                    warnings.warn(
+                        f"listener {listener!r} raised {error!r} and was dropped",
+                        EarthSciIOWarning,
+                        stacklevel=2,
+                    )

@@ -192,7 +192,7 @@ class RecordSource(Protocol):
         ...
 
     def series_index(self, anchors: Sequence[Time]) -> Sequence[int]:
-        """Number some of its anchors: those that are made of the same records get the same number.
+        """Give each of some of its anchors a number, the same to those that are made of the same records.
 
         From the declaration alone. Under ``outside="cycle"`` an anchor has the number of the declared one
         whose records it has; otherwise each has its own, and ``range(len(anchors))`` will do.

@@ -1,0 +1,617 @@
+"""The engine: what to do next, doing it, and keeping what came of it, under one lock.
+
+A group's order is a list of slots; the engine works on the window of slots from the cursor (the slot the
+consumer takes next) to ``depth`` further. Each slot needs a sample of every member, and a sample goes
+
+    new --plan--> planned --admit--> in production --> held --> dropped (and new again, if needed again)
+     |              |                     |
+     +--------------+--------- error -----+--> failed (until the next order)
+
+*Plan* finds the records behind the anchor and measures them: metadata only, no memory. *Admit* happens
+under the lock, in the order of slots: either there is room for everything the sample will allocate, if
+need be by evicting what is needed later, and it is reserved, or the sample stays planned and is looked at
+again whenever something changes. No thread ever waits for memory, so none that waits holds any back. The
+slot at the cursor is admitted, room or not, when nothing else is in production. A record goes
+
+    absent --claimed by a sample in production--> claimed --decoded--> held --> dropped = absent
+                                                     |
+                                                     +--error, cancel--> absent
+
+Samples that need a record another one has claimed wait for it on their worker, which ends in all cases:
+the claimant is running, waits for nothing before it has decoded what it claimed, and settles its claims
+when it ends, however it ends. An error settles on the samples that wait, and then on the take of the slot;
+behind a slot that failed nothing is planned or admitted.
+
+The lock is held for bookkeeping only, never during I/O, decoding, a transform or a listener. Tasks that
+were aborted (their token is set) change nothing any more, and count until they end.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from earthsciio.decode.abort import AbortToken
+from earthsciio.errors import Cancelled, GroupStateError
+from earthsciio.events import (
+    DecodeFinished,
+    DecodeStarted,
+    Emitter,
+    Event,
+    Evicted,
+    FetchedAhead,
+    Submitted,
+)
+from earthsciio.fields import NativeDataset
+from earthsciio.records import DecodedRecord, OutputSpec, RecordLayout, RecordRef, RecordSource, Resolved
+
+from .buffers import arrays_of, footprint, seal, seal_fields
+from .holdings import Holdings, RecordUnit, SampleUnit, Unit, record_name
+from .ledger import Ledger, Reservation
+from .reuse import NEVER, Item, victims
+from .stats import Tally
+from .timeline import Timeline
+
+if TYPE_CHECKING:
+    from earthsciio.selection import Window
+
+__all__ = ["Engine", "Failure", "Settings", "Task", "Transform"]
+
+J = TypeVar("J")
+
+
+class Transform(Protocol):
+    """Runs on the worker, once per decoded dataset: ``transform(key, dataset)``.
+
+    It gives a dataset, or None if it has put the values into memory of the caller's own. It must be pure
+    but for that; the arrays it gets are read-only. One whose result is not as large as its input has an
+    attribute ``output_nbytes(key, outputs)``: the bytes of the result, from the arrays of the records
+    behind the dataset.
+    """
+
+    def __call__(self, key: str, dataset: NativeDataset, /) -> NativeDataset | None:
+        """Transform a dataset of member `key`."""
+        ...
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What making a sample takes; `assembled` and `transformed` are bytes on top of the records'."""
+
+    resolved: Resolved
+    layouts: dict[RecordRef, RecordLayout]
+    assembled: int
+    transformed: int
+
+    @property
+    def extra(self) -> int:
+        return self.assembled + self.transformed
+
+
+@dataclass(slots=True, eq=False)
+class _Claim:
+    """A record that a sample in production decodes, and the others in production that wait for it."""
+
+    waiting: list[Task] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One step of one sample: its planning, or its production if it has a plan."""
+
+    item: Item
+    slot: int
+    tally: Tally
+    plan: _Plan | None = None
+    reservation: Reservation | None = None
+    token: AbortToken = field(default_factory=AbortToken)
+    claims: dict[RecordRef, _Claim] = field(default_factory=dict)
+    inputs: dict[RecordRef, DecodedRecord] = field(default_factory=dict)
+    failed: Exception | None = None  # what became of a record it waits for
+    waited: float = 0.0
+
+    def give(self, decoded: DecodedRecord, marks: Mapping[int, int]) -> None:
+        """Hand it a record that it needs."""
+        if self.reservation is not None:  # else it has ended
+            self.inputs[decoded.record] = decoded
+            self.reservation.hold(marks, decoded)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error of a sample, with the traceback it had before anybody raised it again."""
+
+    error: Exception
+    traceback: TracebackType | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a group was made with. Not `threaded`: everything happens inside ``take``."""
+
+    windows: Mapping[str, tuple[Window | None, ...]]
+    depth: int
+    fetch_ahead: int
+    threaded: bool
+    transform: Transform | None
+
+
+class Engine:
+    """The working half of a group; its threads know nothing else of it.
+
+    Methods are called with `lock` held, unless they say otherwise.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[str, RecordSource],
+        timeline: Timeline,
+        ledger: Ledger,
+        settings: Settings,
+        emitter: Emitter,
+    ) -> None:
+        self.lock = threading.Condition()
+        self.timeline = timeline
+        self.ledger = ledger
+        self.settings = settings
+        self.emitter = emitter
+        self.total = Tally(sorted(members))
+        self.tally = Tally(sorted(members))  # of the current order
+        self.order: tuple[int, ...] | None = None
+        self.errors: dict[Item, Failure] = {}
+        self.fatal: BaseException | None = None
+        self.closed = False
+        self.busy: set[object] = set()  # what threads are at now, aborted tasks too
+        self._members = dict(sorted(members.items()))
+        self._held = Holdings(ledger, timeline, self._dropped)
+        self._first_slot = 0
+        self._limit = NEVER  # the first slot that failed
+        self._plans: dict[Item, _Plan] = {}
+        self._tasks: dict[Item, Task] = {}  # those that are not aborted
+        self._claims: dict[tuple[str, RecordRef], _Claim] = {}
+        self._needs: dict[str, int] = {}  # bytes that the last sample of a member was admitted with
+        self._fetched: set[Item] = set()
+        self._announced = 0  # slots whose samples were said to be submitted
+        self._outbox: deque[Event] = deque()
+
+    @property
+    def cursor(self) -> int:
+        """The slot the consumer takes next."""
+        return self._held.cursor
+
+    # Orders.
+
+    def begin(self, order: tuple[int, ...], cursor: int) -> None:
+        """Follow an order from slot `cursor`."""
+        self.abort()
+        self.order = order
+        self._held.begin(order, cursor)
+        self.ledger.collect()
+        self.ledger.restart_peak()
+        self.tally = Tally(list(self._members))
+        self.total.begin_order()
+        self._first_slot = self._announced = cursor
+
+    def abort(self) -> None:
+        """Forget the order and what was to be done for it; tell what is running to stop."""
+        for task in self._tasks.values():
+            task.token.set()
+        self.order = None
+        self.fatal = None
+        self._limit = NEVER
+        for memory in (self.errors, self._tasks, self._plans, self._claims, self._fetched):
+            memory.clear()
+        self.lock.notify_all()
+
+    def stop(self) -> None:
+        """Make all threads end soon. Takes the lock."""
+        with self.lock:
+            self.closed = True
+            self.abort()
+
+    def clear(self) -> None:
+        """Let go of all memory."""
+        self._held.clear()
+        self.ledger.close()
+
+    # The consumer's side.
+
+    def settled(self, slot: int) -> bool:
+        """Whether every sample of a slot is held or has failed."""
+        return all(self._serves(item, slot) or item in self.errors for item in self._items(slot))
+
+    def find_in_hand(self, slot: int) -> None:
+        """Hold again what the consumer still has of a slot."""
+        for item in self._items(slot):
+            if item not in self._tasks and not self._serves(item, slot):
+                self._revive(item, slot)
+
+    def failures(self, slot: int) -> dict[str, Failure]:
+        """Give what failed of a slot, by member in sorted order."""
+        return {item.key: self.errors[item] for item in self._items(slot) if item in self.errors}
+
+    def hand_out(self) -> dict[str, SampleUnit]:
+        """Give the samples of the slot at the cursor, which must all be held, and go past it."""
+        items = list(self._items(self.cursor))
+        taken = {item.key: self._held.samples[item] for item in items}
+        for key, sample in taken.items():
+            if sample.served:
+                self._count(key, "reused")
+            sample.served += 1
+        self._fetched.difference_update(items)
+        self._held.advance()
+        self.ledger.collect()
+        self.lock.notify_all()
+        return taken
+
+    # What to do next.
+
+    def next_task(self) -> Task | None:
+        """Give something to do now: the first plan or admissible sample of the window; None if none is.
+
+        It counts as being done from now on, so it must be given to :meth:`run`.
+        """
+        promised: int | None = 0  # what earlier samples will probably reserve; None: unknown or too much
+        seen: set[Item] = set()
+        for slot in self._window(self.settings.depth if self.settings.threaded else 1):
+            self._announce(slot)
+            for item in self._items(slot):
+                if item in seen or item in self.errors or self._serves(item, slot):
+                    continue
+                seen.add(item)
+                task = self._tasks.get(item)
+                if task is not None:
+                    if task.plan is None and promised is not None:
+                        need = self._needs.get(item.key)
+                        promised = None if need is None else promised + need
+                elif self._revive(item, slot):
+                    self.lock.notify_all()
+                elif item not in self._plans:
+                    return self._assign(Task(item, slot, self.tally))
+                elif promised is not None:
+                    task = self._admit(item, slot, promised)
+                    if task is not None:
+                        return self._assign(task)
+                    promised = None
+        return None
+
+    def next_fetch(self) -> Item | None:
+        """Give the next sample to read ahead for; it counts as being done from now on."""
+        for slot in self._window(self.settings.depth + self.settings.fetch_ahead):
+            for item in self._items(slot):
+                if not (item in self._fetched or item in self._tasks or item in self._held.samples):
+                    self._fetched.add(item)
+                    self.busy.add(item)
+                    return item
+        return None
+
+    def _window(self, n_slots: int) -> range:
+        if self.order is None:
+            return range(0)
+        return range(self.cursor, min(self.cursor + n_slots, self._limit + 1, len(self.order)))
+
+    def _items(self, slot: int) -> Iterator[Item]:
+        return (self._held.uses.at(key, slot) for key in self._members)
+
+    def _serves(self, item: Item, slot: int) -> bool:
+        sample = self._held.samples.get(item)
+        return sample is not None and sample.serves(slot)
+
+    def _assign(self, task: Task) -> Task:
+        self._tasks[task.item] = task
+        self.busy.add(task)
+        return task
+
+    def _revive(self, item: Item, slot: int) -> bool:
+        """Hold a dropped sample that the consumer still has, if there is one and room for it."""
+        datasets = self._held.find_lent(item, len(self.settings.windows[item.key]))
+        if datasets is None or item in self._held.samples:
+            return False
+        marks = _footprint(datasets)
+        if not self._make_room(slot, [], self.ledger.new_bytes(marks), 0):
+            return False
+        self._held.add(SampleUnit(item, datasets, marks, copied=True, served=1))
+        self._plans.pop(item, None)
+        return True
+
+    def _admit(self, item: Item, slot: int, promised: int) -> Task | None:
+        """Reserve what a planned sample needs and claim the records it has to decode, if there is room."""
+        plan = self._plans[item]
+        absent = [
+            record
+            for record in plan.layouts
+            if (item.key, record) not in self._held.records and (item.key, record) not in self._claims
+        ]
+        sizes = [output.nbytes for record in absent for output in plan.layouts[record].outputs]
+        if not self._make_room(slot, sizes, plan.extra, promised):
+            return None
+        del self._plans[item]
+        self._needs[item.key] = sum(layout.nbytes for layout in plan.layouts.values()) + plan.extra
+        reservation = self.ledger.reserve(sizes, plan.extra, self.lock)
+        task = Task(item, slot, self.tally, plan, reservation)
+        for record in plan.layouts:
+            unit = self._held.records.get((item.key, record))
+            claim = self._claims.get((item.key, record))
+            if unit is not None:
+                task.give(unit.decoded, unit.footprint)
+            elif claim is not None:
+                claim.waiting.append(task)
+            else:
+                task.claims[record] = self._claims[item.key, record] = _Claim()
+        return task
+
+    def _make_room(self, slot: int, sizes: list[int], extra: int, promised: int) -> bool:
+        """Make room for a sample of `slot` at the cost of what is needed later; say whether there is.
+
+        `promised` bytes are for samples that come first and have not reserved them yet.
+        """
+        self.ledger.collect()
+        short = self.ledger.shortfall(sizes, extra)
+        if short + promised <= 0:
+            return True
+        if promised:
+            return False
+        chosen, freed = victims(self._held.evictable(slot), self.ledger.holders, short)
+        if freed < short and (slot > self.cursor or self.ledger.in_flight):
+            return False
+        while chosen:
+            self._held.drop(chosen.pop(0))
+        self.ledger.collect()
+        return True
+
+    # Doing it.
+
+    def work(self) -> None:
+        """Be a worker until the group is closed. Called without the lock."""
+        try:
+            self._serve(self.next_task, self.run)
+        except BaseException as error:  # noqa: BLE001 - the take that waits for it raises it
+            with self.lock:
+                self.fatal = error
+                self.lock.notify_all()
+
+    def read_ahead(self) -> None:
+        """Be the thread that fetches ahead until the group is closed. Called without the lock."""
+        self._serve(self.next_fetch, self._fetch)
+
+    def run(self, task: Task) -> None:
+        """Do a task. Called without the lock; raises only what is no Exception."""
+        began = perf_counter()
+        result: _Plan | SampleUnit | Exception
+        try:
+            result = self._make_plan(task) if task.plan is None else self._produce(task, task.plan)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the take that needs it
+            _forget_frames(error)
+            result = error
+        except BaseException as error:
+            # the death of a worker is an error of its sample; the consumer's own interrupt is none
+            death = GroupStateError(f"a worker thread died of {error!r}", member=task.item.key)
+            self._settle(task, death if self.settings.threaded else None, began)
+            raise
+        self._settle(task, result, began)
+
+    def flush(self) -> None:
+        """Tell listeners what happened under the lock. Called without it."""
+        while self._outbox:
+            self.emitter(self._outbox.popleft())
+
+    def _serve(self, next_job: Callable[[], J | None], do: Callable[[J], None]) -> None:
+        while True:
+            with self.lock:
+                job = next_job()
+                while job is None and not self.closed:
+                    self.lock.wait()
+                    job = next_job()
+            if job is None:
+                return
+            self.flush()
+            do(job)
+            del job  # it refers to a sample
+            self.flush()
+
+    def _make_plan(self, task: Task) -> _Plan:
+        key, anchor = task.item
+        source, windows = self._members[key], self.settings.windows[key]
+        resolved = source.resolve(self.timeline.anchors[key][anchor])
+        layouts: dict[RecordRef, RecordLayout] = {}
+        for record in resolved.records:
+            task.token.check()
+            if record not in layouts:
+                layouts[record] = source.measure(record, windows)
+        behind = [layouts[record] for record in resolved.records]
+        assembled = source.assembly_nbytes(resolved, behind)
+        return _Plan(resolved, layouts, assembled, self._transformed_nbytes(key, behind))
+
+    def _transformed_nbytes(self, key: str, behind: list[RecordLayout]) -> int:
+        if self.settings.transform is None:
+            return 0
+        declared = getattr(self.settings.transform, "output_nbytes", None)
+        if declared is None:
+            return sum(layout.nbytes for layout in behind)
+        outputs: dict[int, list[OutputSpec]] = {}
+        for layout in behind:
+            for output in layout.outputs:
+                outputs.setdefault(output.window, []).append(output)
+        return sum(int(declared(key, tuple(specs))) for specs in outputs.values())
+
+    def _produce(self, task: Task, plan: _Plan) -> SampleUnit:
+        assert task.reservation is not None
+        key = task.item.key
+        for record in list(task.claims):
+            task.token.check()
+            self._decode(task, record, plan.layouts[record])
+        self._wait_for_inputs(task, plan)
+        inputs = [task.inputs[record] for record in plan.resolved.records]
+        datasets = self._members[key].assemble(plan.resolved, inputs, task.reservation.allocate)
+        datasets = tuple(seal(dataset) for dataset in datasets)
+        until = None
+        transform = self.settings.transform
+        if transform is not None:
+            results = []
+            for dataset in datasets:
+                task.token.check()
+                results.append(transform(key, dataset))
+            if any(result is None for result in results):
+                until = task.slot  # the slots that follow on it are found when it is held
+            datasets = tuple(
+                NativeDataset({}, {}, plan.resolved.times) if result is None else seal(result)
+                for result in results
+            )
+        copied = plan.assembled > 0 or transform is not None
+        return SampleUnit(task.item, datasets, _footprint(datasets), copied, until)
+
+    def _decode(self, task: Task, record: RecordRef, layout: RecordLayout) -> None:
+        """Decode a record that `task` has claimed, and give it to all that wait for it."""
+        assert task.reservation is not None
+        key, anchor = task.item.key, self.timeline.anchors[task.item.key][task.item.anchor]
+        name = record_name(record)
+        self._emit(lambda: DecodeStarted(key=key, anchor=anchor, record=name))
+        began = perf_counter()
+
+        def finished(nbytes: int, error: str | None = None) -> None:
+            seconds = perf_counter() - began
+            self._emit(
+                lambda: DecodeFinished(
+                    key=key, anchor=anchor, record=name, seconds=seconds, nbytes=nbytes, error=error
+                )
+            )
+
+        try:
+            decoded = self._members[key].decode_record(record, layout, task.reservation.allocate, task.token)
+        except BaseException as error:
+            finished(0, repr(error))
+            raise
+        decoded = replace(
+            decoded,
+            fields=tuple(map(seal_fields, decoded.fields)),
+            coords=tuple(map(seal_fields, decoded.coords)),
+        )
+        marks = footprint(arrays_of(*decoded.fields, *decoded.coords))
+        with self.lock:
+            claim = task.claims.pop(record)
+            for taker in (task, *claim.waiting):
+                taker.give(decoded, marks)
+            for tally in (task.tally, self.total):
+                tally.decoded(key, decoded, layout.nbytes)
+            if not task.token.is_set():
+                del self._claims[key, record]
+                if task.slot <= self._limit:
+                    self._held.add(RecordUnit(key, decoded, layout, marks))
+            self.lock.notify_all()
+        finished(layout.nbytes)
+
+    def _wait_for_inputs(self, task: Task, plan: _Plan) -> None:
+        """Wait for the records that others decode."""
+        with self.lock:
+            while any(record not in task.inputs for record in plan.layouts):
+                if task.failed is not None:
+                    raise task.failed
+                task.token.check()
+                began = perf_counter()
+                self.lock.wait()
+                task.waited += perf_counter() - began
+
+    def _settle(self, task: Task, result: _Plan | SampleUnit | Exception | None, began: float) -> None:
+        """End a task: keep what came of it, and let go of what it held. Takes the lock."""
+        with self.lock:
+            item, aborted = task.item, task.token.is_set()
+            for tally in (task.tally, self.total):
+                seconds = perf_counter() - began - task.waited
+                tally.worked(item.key, seconds, first=task.slot == self._first_slot)
+            for record, claim in task.claims.items():
+                for waiting in claim.waiting:
+                    waiting.failed = (
+                        result if isinstance(result, Exception) else Cancelled("the decode ended")
+                    )
+                if not aborted:
+                    del self._claims[item.key, record]
+            if not aborted:
+                del self._tasks[item]
+                self._keep(task, result)
+            if task.reservation is not None:
+                task.reservation.close()
+                task.reservation = None
+            task.inputs.clear()
+            self.busy.discard(task)
+            self.lock.notify_all()
+
+    def _keep(self, task: Task, result: _Plan | SampleUnit | Exception | None) -> None:
+        item = task.item
+        if isinstance(result, _Plan):
+            self._plans[item] = result
+            self._held.learn(item, result.resolved.records)
+        elif isinstance(result, SampleUnit):
+            self._count(item.key, "epochs_decoded")
+            if task.slot <= self._limit:
+                if result.until is not None:
+                    result.until = self._held.uses.run_end(item.key, task.slot)
+                self._held.add(result)
+        elif result is not None:
+            self.errors[item] = Failure(result, result.__traceback__)
+            self._limit = min(self._limit, self._held.uses.next(item, self.cursor))
+
+    def _fetch(self, item: Item) -> None:
+        began = perf_counter()
+        anchor = self.timeline.anchors[item.key][item.anchor]
+        failed: str | None = None
+        try:
+            self._members[item.key].fetch_ahead(anchor)
+        except Exception as error:  # noqa: BLE001 - a failure raises nothing: the decode tries again
+            failed = repr(error)
+        seconds = perf_counter() - began
+        with self.lock:
+            self.busy.discard(item)
+            if failed is not None:
+                self.tally.fetches_failed += 1
+                self.total.fetches_failed += 1
+            self.lock.notify_all()
+        self._emit(lambda: FetchedAhead(key=item.key, anchor=anchor, seconds=seconds, error=failed))
+
+    # Telling.
+
+    def _count(self, key: str, name: str) -> None:
+        self.tally.count(key, name)
+        self.total.count(key, name)
+
+    def _announce(self, slot: int) -> None:
+        if slot < self._announced:
+            return
+        self._announced = slot + 1
+        if self.emitter:
+            for item in self._items(slot):
+                if not self._serves(item, slot):
+                    anchor = self.timeline.anchors[item.key][item.anchor]
+                    self._outbox.append(Submitted(key=item.key, anchor=anchor, slot=slot))
+
+    def _dropped(self, unit: Unit, needed: bool) -> None:
+        if needed:
+            self._count(unit.key, "evicted")
+        if self.emitter:
+            nbytes = sum(unit.footprint.values())
+            self._outbox.append(Evicted(key=unit.key, record=unit.name, nbytes=nbytes))
+
+    def _emit(self, event: Callable[[], Event]) -> None:
+        if self.emitter:
+            self.emitter(event())
+
+
+def _footprint(datasets: tuple[NativeDataset, ...]) -> dict[int, int]:
+    return footprint(array for ds in datasets for array in arrays_of(ds.variables, ds.coords))
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Free what the frames of a stored error's traceback refer to: the buffers of the decode that failed."""
+    seen: set[int] = set()
+    chain: list[BaseException | None] = [error]
+    while chain:
+        link = chain.pop()
+        if link is not None and id(link) not in seen:
+            seen.add(id(link))
+            traceback.clear_frames(link.__traceback__)
+            chain += [link.__cause__, link.__context__]

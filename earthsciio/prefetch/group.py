@@ -1,0 +1,458 @@
+"""PrefetchGroup: the samples of several sources, epoch by epoch, decoded while the consumer computes.
+
+The group lays out the epochs, takes the consumer's calls, and hands samples out; what happens in between
+is the :mod:`~earthsciio.prefetch.engine`'s. Values never depend on it: ``take(k)`` gives bit for bit what
+``refresh(boundaries()[k])`` of every member would have given.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+from earthsciio.errors import DeclarationError, GroupStateError, OrderError, SelectionError, Unsupported
+from earthsciio.events import Emitter, Event, Listener, OrderStarted, Taken, Waited
+from earthsciio.records import RecordSource
+from earthsciio.selection import Window, parse_selection
+
+from .engine import Engine, Failure, Settings, Transform
+from .holdings import SampleUnit
+from .ledger import Ledger
+from .limits import default_max_bytes
+from .orders import Order, OrderLike, as_order
+from .samples import EpochSample, Sample
+from .stats import Stats, Tally
+from .timeline import Clip, Timeline, as_clip, check_members, lay_out
+from .workers import Crew
+
+if TYPE_CHECKING:
+    from earthsciio.fields import Time
+
+__all__ = ["PrefetchGroup"]
+
+WindowLike: TypeAlias = "Window | Mapping[str, Any]"
+WindowsLike: TypeAlias = "Sequence[WindowLike] | Mapping[str, Sequence[WindowLike]]"
+
+
+class PrefetchGroup:
+    """Decodes the next epochs of its members on worker threads, in the order in which they will be taken.
+
+    Parameters
+    ----------
+    members : mapping of str to Provider
+        Sources with time, all in one calendar. Keys are served in sorted order.
+    depth : int
+        Slots decoded or being decoded ahead of the consumer; 0 decodes inside :meth:`take`.
+    max_bytes : int, optional
+        Bytes of memory the group may hold. Default: half of this process's share of memory, by cgroup and
+        the number of ranks on this node.
+    fetch_ahead : int, optional
+        Slots beyond `depth` whose files are brought into the cache and read ahead. Default `depth`, but 0
+        where nothing overlaps.
+    workers : int
+        Samples in flight. 0 decodes inside :meth:`take`, on the caller's thread.
+    windows : sequence of Window, or mapping of str to such sequences, optional
+        Windows to decode, for all members or per member. A sample is then a tuple of one dataset per
+        Window. Default: the member's own.
+    transform : callable, optional
+        ``transform(key, dataset)``, run on the worker once per decoded dataset (with `windows`, once per
+        member and Window) and not again when a sample is reused. It gives a dataset, or None if it has put
+        the values into memory of the caller's own; then the sample is an empty dataset, and is never kept
+        for later slots but those that follow on it at once with the same anchor. It must be pure but for
+        that. One whose result is not as large as its input says so by an attribute
+        ``output_nbytes(key, outputs) -> int``, where `outputs` are the
+        :class:`~earthsciio.records.OutputSpec` of the records behind the dataset.
+    executor : {"thread"}
+        What runs the decodes.
+    clip : tuple of two times, optional
+        Start and end of the epochs; either may be None.
+    spill_dir, spill_bytes
+        Not there yet.
+    listeners : sequence of callable
+        Each is called with every :class:`~earthsciio.events.Event`, on the thread that it happens on.
+
+    Raises
+    ------
+    DeclarationError
+        A member without time or of another calendar, by name; nothing that ends the epochs; a parameter
+        out of range.
+    SelectionError
+        A Window that can't be read.
+    Unsupported
+        ``executor="process"``, `spill_dir`, `spill_bytes`.
+
+    Notes
+    -----
+    :meth:`start`, :meth:`take` and :meth:`cancel` are called from one thread, the others from any.
+    Nothing is opened and no thread started before :meth:`start`.
+
+    Examples
+    --------
+    >>> with PrefetchGroup({"wind": winds, "rain": rain}, depth=2) as group:  # doctest: +SKIP
+    ...     group.start("forward")
+    ...     for k, t in enumerate(group.boundaries()):
+    ...         epoch = group.take(k)
+    ...         model.advance(t, epoch["wind"].data["U"].data, epoch["rain"].data["R"].data)
+    """
+
+    def __init__(
+        self,
+        members: Mapping[str, RecordSource],
+        *,
+        depth: int = 2,
+        max_bytes: int | None = None,
+        fetch_ahead: int | None = None,
+        workers: int = 1,
+        windows: WindowsLike | None = None,
+        transform: Transform | None = None,
+        executor: Literal["thread", "process"] = "thread",
+        clip: Clip | None = None,
+        spill_dir: str | os.PathLike[str] | None = None,
+        spill_bytes: int | None = None,
+        listeners: Sequence[Listener] = (),
+    ) -> None:
+        if executor == "process":
+            raise Unsupported("executor='process' is not there yet", hint="Use executor='thread'")
+        if executor != "thread":
+            raise DeclarationError(f"executor is 'thread' or 'process', not {executor!r}")
+        for name, value in (("spill_dir", spill_dir), ("spill_bytes", spill_bytes)):
+            if value is not None:
+                raise Unsupported(f"{name} is not there yet", hint="Raise max_bytes to keep more")
+        self._workers = _at_least(0, "workers", workers)
+        depth = _at_least(0, "depth", depth)
+        threaded = self._workers > 0 and depth > 0
+        ahead = (depth if threaded else 0) if fetch_ahead is None else fetch_ahead
+        self._members = dict(sorted(members.items()))
+        if self._members:
+            self._clip = as_clip(clip, next(iter(self._members.values())).calendar)
+            check_members(self._members, self._clip)
+        else:
+            raise DeclarationError("a group needs at least one member")
+        self._windowed = windows is not None
+        self._settings = Settings(
+            windows=_windows_of(self._members, windows),
+            depth=depth,
+            fetch_ahead=_at_least(0, "fetch_ahead", ahead),
+            threaded=threaded,
+            transform=transform,
+        )
+        self._max_bytes = default_max_bytes() if max_bytes is None else _at_least(1, "max_bytes", max_bytes)
+        self._emitter = Emitter(listeners)
+        self._timeline: Timeline | None = None
+        self._engine: Engine | None = None
+        self._crew: Crew | None = None
+        self._closed = False
+        self._consumer: int | None = None  # the thread that takes
+        self._last_anchor: dict[str, int] = {}  # of each member's sample returned last
+
+    # What there is.
+
+    def boundaries(self) -> list[Time]:
+        """Give when each epoch begins, ascending; epoch k is ``[B[k], B[k + 1])``.
+
+        Raises
+        ------
+        DeclarationError
+            If nothing says when the first epoch begins, or the members have no time in common.
+        """
+        return list(self._laid_out().boundaries)
+
+    @property
+    def end(self) -> Time:
+        """When the last epoch ends."""
+        return self._laid_out().end
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes of memory the group may hold."""
+        return self._max_bytes
+
+    # Orders.
+
+    def start(self, order: OrderLike, from_: int | None = None, at: int | None = None) -> None:
+        """Declare the epochs that will be taken; decoding begins.
+
+        Cancels a previous order and forgets its errors; samples already decoded are kept as far as
+        `max_bytes` allows.
+
+        Parameters
+        ----------
+        order : {"forward", "reverse"}, sequence of int, or Order
+            Epochs, repeats allowed.
+        from_ : int, optional
+            Begin at the first slot of this epoch.
+        at : int, optional
+            Begin at this slot.
+
+        Raises
+        ------
+        OrderError
+            If it is no order of this group, or there is no such slot. The previous order then goes on.
+        GroupStateError
+            If the group is closed, or another thread takes from it.
+        """
+        self._check_caller()
+        spelled = as_order(order, len(self._laid_out().boundaries))
+        slot = _first_slot(spelled, from_, at)
+        engine = self._started()
+        with engine.lock:
+            self._last_anchor.clear()
+            engine.begin(spelled.epochs, slot)
+        self._emit(OrderStarted, slots=len(spelled), first=slot)
+        if self._crew is not None and self._settings.threaded:
+            for number in range(self._workers):
+                self._crew.ensure(f"worker-{number}", engine.work)
+        if self._crew is not None and self._settings.fetch_ahead:
+            self._crew.ensure("fetch", engine.read_ahead)
+
+    def take(self, k: int) -> EpochSample:
+        """Give the samples of epoch `k`, the next of the order; waits until they are decoded.
+
+        Parameters
+        ----------
+        k : int
+            An index into :meth:`boundaries`. It must be the next of the order: nothing is skipped by mistake.
+
+        Returns
+        -------
+        EpochSample
+            Per member its :class:`Sample`. Arrays are read-only, and stay what they are as long as anybody
+            holds them.
+
+        Raises
+        ------
+        OrderError
+            If `k` is not the next epoch, which the error names as ``expected``. Nothing has moved.
+        GroupStateError
+            If there is no order, the group is closed, another thread takes from it, or a worker died.
+        Exception
+            What ``refresh`` would have raised, if a sample of the epoch could not be made: that of the
+            first member in sorted order; those of the others are in its ``others``. Taking `k` again raises
+            it again.
+        """
+        self._check_caller()
+        began = perf_counter()
+        engine, slot, failures, samples = self._engine, -1, {}, {}
+        while engine is not None:
+            with engine.lock:
+                slot = self._next_slot(engine, k)
+                engine.find_in_hand(slot)
+                if engine.settled(slot):
+                    now = perf_counter()
+                    for tally in (engine.tally, engine.total):
+                        tally.waited(now - began)
+                    failures = engine.failures(slot)
+                    if not failures:
+                        samples = self._samples(engine.timeline, engine.hand_out())
+                        for tally in (engine.tally, engine.total):
+                            tally.taken(now)
+                    break
+                if engine.fatal is not None:
+                    raise GroupStateError(
+                        f"a worker thread died of {engine.fatal!r}", epoch=k, hint="start() begins anew"
+                    ) from engine.fatal
+                if self._settings.threaded:
+                    engine.lock.wait()
+                    continue
+                task = engine.next_task()
+            if task is None:
+                raise GroupStateError("nothing is left to do, but the epoch is not there", epoch=k)
+            engine.run(task)
+            del task
+        else:
+            raise GroupStateError("no order: start() one first")
+        self._emit(Waited, epoch=k, seconds=now - began)
+        if failures:
+            _raise(failures)
+        self._emit(Taken, epoch=k, slot=slot)
+        engine.flush()
+        return EpochSample(k, samples)
+
+    def ready(self, k: int) -> bool:
+        """Tell whether epoch `k` is decoded, or has failed, where the order needs it next. Doesn't wait.
+
+        Raises
+        ------
+        OrderError
+            If the order doesn't need `k` any more.
+        GroupStateError
+            If there is no order.
+        """
+        engine = self._engine
+        if engine is None or engine.order is None:
+            raise GroupStateError("no order: start() one first")
+        with engine.lock:
+            try:
+                slot = (engine.order or ()).index(k, engine.cursor)
+            except ValueError:
+                raise OrderError(f"the order takes no epoch {k} any more", epoch=k) from None
+            return engine.settled(slot)
+
+    def cancel(self, wait: bool = False) -> None:
+        """Drop the order and what was queued for it; running decodes stop at the next chunk.
+
+        Parameters
+        ----------
+        wait : bool
+            Whether to wait until they have stopped.
+        """
+        self._check_caller()
+        if self._engine is not None:
+            with self._engine.lock:
+                self._engine.abort()
+                while wait and self._engine.busy:
+                    self._engine.lock.wait()
+            self._engine.flush()
+
+    def close(self) -> None:
+        """Cancel, end the threads, and let go of all memory. Samples handed out stay valid."""
+        self._closed = True
+        if self._engine is not None and self._crew is not None:
+            self._engine.stop()
+            self._crew.join()
+            with self._engine.lock:
+                self._engine.clear()
+            self._engine.flush()
+
+    def stats(self, total: bool = False) -> Stats:
+        """Give figures since the last :meth:`start`, or since construction (`total`)."""
+        if self._engine is None:
+            return Tally(list(self._members)).stats(overlap=self._settings.threaded, peak_bytes=0)
+        with self._engine.lock:
+            ledger, engine = self._engine.ledger, self._engine
+            if total:
+                return engine.total.stats(overlap=self._settings.threaded, peak_bytes=ledger.peak_ever)
+            return engine.tally.stats(overlap=self._settings.threaded, peak_bytes=ledger.peak)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Inside.
+
+    def _laid_out(self) -> Timeline:
+        if self._timeline is None:
+            self._timeline = lay_out(self._members, self._clip)
+        return self._timeline
+
+    def _started(self) -> Engine:
+        if self._engine is None:
+            engine = Engine(
+                self._members, self._laid_out(), Ledger(self._max_bytes), self._settings, self._emitter
+            )
+            self._engine, self._crew = engine, Crew(engine.stop)
+            # a group that was forgotten ends its threads too; they know the engine, not the group
+            weakref.finalize(self, engine.stop).atexit = False
+        return self._engine
+
+    def _check_caller(self) -> None:
+        if self._closed:
+            raise GroupStateError("the group is closed")
+        if self._crew is not None and self._crew.forked:
+            raise GroupStateError("a group can't be used in a forked process: its threads are not there")
+        me = threading.get_ident()
+        if self._consumer is None:
+            self._consumer = me
+        if self._consumer != me:
+            raise GroupStateError("start, take and cancel of a group are called from one thread")
+
+    def _next_slot(self, engine: Engine, k: int) -> int:
+        if engine.closed:
+            raise GroupStateError("the group was closed")
+        if engine.order is None:
+            raise GroupStateError("no order: start() one first")
+        slot = engine.cursor
+        if slot == len(engine.order):
+            raise OrderError("the order has ended", epoch=k, hint="start() a new one")
+        expected = engine.order[slot]
+        if operator.index(k) != expected:
+            raise OrderError(
+                f"the next epoch of the order is {expected}, not {k}",
+                expected=expected,
+                slot=slot,
+                hint="start(order, from_=...) goes elsewhere",
+            )
+        return slot
+
+    def _samples(self, timeline: Timeline, units: Mapping[str, SampleUnit]) -> dict[str, Sample]:
+        samples = {}
+        for key, unit in units.items():
+            anchor = unit.item.anchor
+            samples[key] = Sample(
+                data=unit.datasets if self._windowed else unit.datasets[0],
+                anchor=timeline.anchors[key][anchor],
+                changed=self._last_anchor.get(key) != anchor,
+            )
+            self._last_anchor[key] = anchor
+        return samples
+
+    def _emit(self, kind: type[Event], **what: Any) -> None:
+        if self._emitter:
+            self._emitter(kind(**what))
+
+
+def _raise(failures: Mapping[str, Failure]) -> None:
+    """Raise the first, which knows the others."""
+    first, *_ = failures.values()
+    vars(first.error)["others"] = {key: failure.error for key, failure in list(failures.items())[1:]}
+    raise first.error.with_traceback(first.traceback)
+
+
+def _at_least(least: int, name: str, value: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise DeclarationError(f"{name} is an integer, not {value!r}") from None
+    if number < least:
+        raise DeclarationError(f"{name} is at least {least}, not {number}")
+    return number
+
+
+def _first_slot(order: Order, from_: int | None, at: int | None) -> int:
+    if from_ is not None and at is not None:
+        raise OrderError("start() takes from_ or at, not both")
+    if from_ is not None:
+        if from_ not in order.epochs:
+            raise OrderError(f"the order takes no epoch {from_}", epoch=from_)
+        return order.epochs.index(from_)
+    slot = 0 if at is None else operator.index(at)
+    if not 0 <= slot <= len(order):
+        raise OrderError(f"the order has no slot {slot}, but {len(order)}", slot=slot)
+    return slot
+
+
+def _windows_of(
+    members: Mapping[str, RecordSource], windows: WindowsLike | None
+) -> dict[str, tuple[Window | None, ...]]:
+    if windows is None:
+        return dict.fromkeys(members, (None,))
+    if isinstance(windows, Window) or (isinstance(windows, Mapping) and set(windows) != set(members)):
+        raise DeclarationError(
+            "windows is a list of Windows, or one such list for every member",
+            members=sorted(members),
+            given=list(windows),
+        )
+    lists = dict(windows) if isinstance(windows, Mapping) else dict.fromkeys(members, windows)
+    parsed: dict[str, tuple[Window | None, ...]] = {}
+    for key, several in lists.items():
+        selections = [parse_selection(window) for window in several]
+        if not selections:
+            raise DeclarationError(f"no Window for member {key!r}", member=key)
+        wrong = [selection for selection in selections if not isinstance(selection, Window)]
+        if wrong:
+            raise SelectionError(f"a Window selects by name, {wrong[0]!r} by position", member=key)
+        parsed[key] = tuple(selection for selection in selections if isinstance(selection, Window))
+    return parsed

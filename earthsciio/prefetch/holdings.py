@@ -1,0 +1,284 @@
+"""Holdings: the decoded records and samples a group keeps, and when the order needs each of them again.
+
+Records and samples are *units*. A unit is held from when it is made until it is dropped: either for lack
+of memory, the one needed furthest in the future first, or because the order needs it no more, and then at
+the take after its last use, so that an order that turns round finds it.
+
+When a record is needed again is known exactly as far as its takers are: the records behind an anchor show
+when its files are opened. Until then a bracket's record is taken to be shared with the neighbouring
+anchor, which is what brackets do. A record is not needed for samples that are held as copies.
+
+What the group has dropped but the consumer still holds is found again by a weak reference, so that a
+sample that comes again is the same object. The engine's lock protects all of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from weakref import WeakValueDictionary
+
+from earthsciio.fields import NativeDataset
+from earthsciio.records import DecodedRecord, RecordLayout, RecordRef
+
+from .ledger import Ledger
+from .reuse import NEVER, Candidate, Item, Uses
+from .timeline import Timeline
+
+__all__ = ["Holdings", "RecordUnit", "SampleUnit", "Unit"]
+
+#: Anchors that are made of the same records: member and number.
+Kind: TypeAlias = Item
+RecordKey: TypeAlias = tuple[str, RecordRef]
+
+
+@dataclass(slots=True, eq=False)
+class RecordUnit:
+    """A decoded record of a member."""
+
+    key: str
+    decoded: DecodedRecord
+    layout: RecordLayout
+    footprint: dict[int, int]
+    held: bool = False
+
+    @property
+    def name(self) -> str:
+        """How events call it."""
+        return record_name(self.decoded.record)
+
+
+@dataclass(slots=True, eq=False)
+class SampleUnit:
+    """The sample of an anchor, one dataset per Window.
+
+    Attributes
+    ----------
+    copied : bool
+        Whether it has memory of its own, so that its records are of no use to it.
+    until : int or None
+        The last slot it serves, if it was staged in the caller's memory; None: any slot.
+    served : int
+        How often it was handed out.
+    """
+
+    item: Item
+    datasets: tuple[NativeDataset, ...]
+    footprint: dict[int, int]
+    copied: bool
+    until: int | None = None
+    served: int = 0
+    held: bool = False
+
+    @property
+    def key(self) -> str:
+        """The member."""
+        return self.item.key
+
+    @property
+    def name(self) -> str:
+        """How events call it."""
+        return f"sample {self.item.anchor}"
+
+    def serves(self, slot: int) -> bool:
+        """Whether it is good for `slot`."""
+        return self.until is None or slot <= self.until
+
+
+Unit: TypeAlias = RecordUnit | SampleUnit
+
+
+def record_name(record: RecordRef) -> str:
+    """Give the name of a record in events and messages."""
+    return record.url if record.index is None else f"{record.url}[{record.index}]"
+
+
+@dataclass(slots=True)
+class _Takers:
+    """Which anchors are made of which records, as far as that is known."""
+
+    records: dict[Kind, tuple[RecordRef, ...]] = field(default_factory=dict)
+    kinds: dict[RecordKey, dict[Kind, Item]] = field(default_factory=dict)  # with an anchor of each kind
+
+    def learn(self, kind: Kind, item: Item, records: tuple[RecordRef, ...]) -> None:
+        if self.records.get(kind) != records:
+            self.forget(kind)
+        self.records[kind] = records
+        for record in records:
+            self.kinds.setdefault((kind.key, record), {})[kind] = item
+
+    def forget(self, kind: Kind) -> None:
+        for record in set(self.records.pop(kind, ())):
+            kinds = self.kinds[kind.key, record]
+            kinds.pop(kind, None)
+            if not kinds:
+                del self.kinds[kind.key, record]
+
+
+class Holdings:
+    """What one group holds.
+
+    Parameters
+    ----------
+    ledger : Ledger
+        Counts it.
+    timeline : Timeline
+        Names anchors.
+    on_drop : callable
+        Told of every unit dropped, and whether the order needs it again.
+    """
+
+    def __init__(self, ledger: Ledger, timeline: Timeline, on_drop: Callable[[Unit, bool], None]) -> None:
+        self.records: dict[RecordKey, RecordUnit] = {}
+        self.samples: dict[Item, SampleUnit] = {}
+        self._ledger = ledger
+        self._timeline = timeline
+        self._on_drop = on_drop
+        self._lent: WeakValueDictionary[tuple[Item, int], NativeDataset] = WeakValueDictionary()
+        self._takers = _Takers()
+        self._due: dict[int, list[Unit]] = {}
+        self._spent: list[Unit] = []
+        self.begin((), 0)
+
+    # The order.
+
+    def begin(self, order: tuple[int, ...], cursor: int) -> None:
+        """Follow a new order from slot `cursor`; what is held stays, what was staged for the old one goes."""
+        of_epoch, kinds = self._timeline.of_epoch, self._timeline.kinds
+        self.uses = Uses(order, of_epoch)
+        self._kind_uses = Uses(order, {key: kinds[key][of_epoch[key]] for key in of_epoch})
+        self.cursor = cursor
+        self._due, self._spent = {}, []
+        for sample in [sample for sample in self.samples.values() if sample.until is not None]:
+            self.drop(sample)
+        for unit in self._units():
+            self._file(unit)
+        for kind in list(self._takers.records):
+            self._forget_if_useless(kind)
+
+    def advance(self) -> None:
+        """Go past the slot at the cursor: drop what was last needed before it, note what it needed last."""
+        slot, self.cursor = self.cursor, self.cursor + 1
+        spent, self._spent = self._spent, []
+        for unit in spent:
+            if unit.held:
+                self._drop_or_file(unit)
+        for unit in self._due.pop(slot, ()):
+            if unit.held and isinstance(unit, SampleUnit) and unit.until is not None:
+                self._drop_or_file(unit)  # staged: never kept
+            elif unit.held:
+                self._file(unit)
+        for key in self._timeline.anchors:
+            self._forget_if_useless(self._kind(self.uses.at(key, slot)))
+
+    def learn(self, item: Item, records: tuple[RecordRef, ...]) -> None:
+        """Note which records the sample of `item` is made of."""
+        self._takers.learn(self._kind(item), item, records)
+
+    def next_use(self, unit: Unit) -> int:
+        """Give the slot that needs a unit next, from the cursor on."""
+        if isinstance(unit, SampleUnit):
+            slot = self.uses.next(unit.item, self.cursor)
+            return slot if unit.serves(slot) else NEVER
+        return min(map(self._made_next, self._kinds_taking(unit)), default=NEVER)
+
+    # Units.
+
+    def add(self, unit: Unit) -> None:
+        """Hold a unit, in place of one of the same name."""
+        if isinstance(unit, RecordUnit):
+            old: Unit | None = self.records.get((unit.key, unit.decoded.record))
+        else:
+            old = self.samples.get(unit.item)
+        if old is not None:
+            self.drop(old)
+        if isinstance(unit, RecordUnit):
+            self.records[unit.key, unit.decoded.record] = unit
+        else:
+            self.samples[unit.item] = unit
+        unit.held = True
+        self._ledger.hold(unit.footprint)
+        self._file(unit)
+
+    def drop(self, unit: Unit) -> None:
+        """Let go of a unit. A sample that was handed out is found again while the consumer holds it."""
+        needed = self.next_use(unit) != NEVER
+        unit.held = False
+        self._ledger.release(unit.footprint)
+        if isinstance(unit, RecordUnit):
+            del self.records[unit.key, unit.decoded.record]
+            for kind in list(self._takers.kinds.get((unit.key, unit.decoded.record), ())):
+                self._forget_if_useless(kind)
+        else:
+            del self.samples[unit.item]
+            if unit.served and unit.until is None:
+                for window, dataset in enumerate(unit.datasets):
+                    self._lent[unit.item, window] = dataset
+        self._on_drop(unit, needed)
+
+    def find_lent(self, item: Item, n_windows: int) -> tuple[NativeDataset, ...] | None:
+        """Give a sample that was dropped here, but is held by the consumer."""
+        found = [self._lent.get((item, window)) for window in range(n_windows)]
+        datasets = tuple(dataset for dataset in found if dataset is not None)
+        return datasets if len(datasets) == n_windows else None
+
+    def evictable(self, slot: int) -> list[Candidate[Unit]]:
+        """List what may go in favour of `slot`: all that no slot up to it needs."""
+        units = ((self.next_use(unit), unit) for unit in self._units())
+        return [Candidate(next_use, unit.footprint, unit) for next_use, unit in units if next_use > slot]
+
+    def clear(self) -> None:
+        """Drop everything."""
+        for unit in list(self._units()):
+            self.drop(unit)
+
+    # Inside.
+
+    def _units(self) -> Iterable[Unit]:
+        return [*self.samples.values(), *self.records.values()]
+
+    def _kind(self, item: Item) -> Kind:
+        return Kind(item.key, int(self._timeline.kinds[item.key][item.anchor]))
+
+    def _kinds_taking(self, unit: RecordUnit) -> Iterator[Kind]:
+        record, kinds = unit.decoded.record, self._takers.kinds.get((unit.key, unit.decoded.record), {})
+        for kind, item in kinds.items():
+            yield kind
+            records = self._takers.records[kind]
+            if len(set(records)) == 2:
+                neighbour = item.anchor + (1 if records[1] == record else -1)
+                if 0 <= neighbour < len(self._timeline.anchors[unit.key]):
+                    other = self._kind(Item(unit.key, neighbour))
+                    if other not in self._takers.records:
+                        yield other
+
+    def _made_next(self, kind: Kind) -> int:
+        """Give the next slot for which a sample of `kind` has to be made, not just handed out."""
+        slot = self._kind_uses.next(kind, self.cursor)
+        while slot != NEVER:
+            sample = self.samples.get(self.uses.at(kind.key, slot))
+            if sample is None or not sample.copied or not sample.serves(slot):
+                return slot
+            slot = self._kind_uses.next(kind, self.uses.run_end(kind.key, slot) + 1)
+        return NEVER
+
+    def _file(self, unit: Unit) -> None:
+        next_use = self.next_use(unit)
+        if next_use == NEVER:
+            self._spent.append(unit)
+        else:
+            self._due.setdefault(next_use, []).append(unit)
+
+    def _drop_or_file(self, unit: Unit) -> None:
+        if self.next_use(unit) == NEVER:
+            self.drop(unit)
+        else:
+            self._file(unit)
+
+    def _forget_if_useless(self, kind: Kind) -> None:
+        records = self._takers.records.get(kind, ())
+        if self._kind_uses.next(kind, self.cursor) == NEVER and not any(
+            (kind.key, record) in self.records for record in records
+        ):
+            self._takers.forget(kind)

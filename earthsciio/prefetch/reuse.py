@@ -1,0 +1,136 @@
+"""Reuse: when an order needs something again, and what to let go of first when memory runs out.
+
+Pure. The order is known, so the best policy is known too: let go of what is needed again furthest in the
+future (Belady, 1966). :class:`Uses` answers when an anchor of a member is needed next; :func:`victims`
+picks what to evict among things that may share memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["NEVER", "Candidate", "Item", "Uses", "victims"]
+
+#: The slot at which something is needed that the order does not need again.
+NEVER: Final = sys.maxsize
+
+T = TypeVar("T")
+
+
+class Item(NamedTuple):
+    """An anchor of a member: what a sample is of."""
+
+    key: str
+    anchor: int
+
+
+class Uses:
+    """Which anchor of each member every slot of an order needs, and which slots need an anchor.
+
+    Parameters
+    ----------
+    order : sequence of int
+        The epoch of each slot.
+    of_epoch : mapping of str to numpy.ndarray
+        Per member, the index of the anchor in force in each epoch.
+    """
+
+    __slots__ = ("_anchors", "_first", "_slots", "n_slots")
+
+    def __init__(self, order: Sequence[int], of_epoch: Mapping[str, NDArray[np.int64]]) -> None:
+        epochs = np.asarray(order, dtype=np.int64)
+        self.n_slots = len(epochs)
+        self._anchors: dict[str, array[int]] = {}  # per member: the anchor of each slot
+        self._slots: dict[str, array[int]] = {}  # per member: slots sorted by their anchor, then ascending
+        self._first: dict[str, array[int]] = {}  # per member: where the slots of each anchor begin in that
+        for key, anchor_of in of_epoch.items():
+            anchors = anchor_of[epochs]
+            by_anchor = np.argsort(anchors, kind="stable")
+            n_anchors = int(anchor_of[-1]) + 1 if len(anchor_of) else 0
+            self._anchors[key] = array("q", anchors.tobytes())
+            self._slots[key] = array("q", by_anchor.astype(np.int64).tobytes())
+            first = np.searchsorted(anchors[by_anchor], np.arange(n_anchors + 1))
+            self._first[key] = array("q", first.astype(np.int64).tobytes())
+
+    def at(self, key: str, slot: int) -> Item:
+        """Give what `slot` needs of member `key`."""
+        return Item(key, self._anchors[key][slot])
+
+    def next(self, item: Item, slot: int) -> int:
+        """Give the first slot at or after `slot` that needs `item`, or :data:`NEVER`."""
+        slots, first = self._slots[item.key], self._first[item.key]
+        if not 0 <= item.anchor < len(first) - 1:
+            return NEVER
+        lo, hi = first[item.anchor], first[item.anchor + 1]
+        at = bisect_left(slots, slot, lo, hi)
+        return slots[at] if at < hi else NEVER
+
+    def run_end(self, key: str, slot: int) -> int:
+        """Give the last slot of the run of slots around `slot` that need the same anchor of a member."""
+        anchors = self._anchors[key]
+        while slot + 1 < len(anchors) and anchors[slot + 1] == anchors[slot]:
+            slot += 1
+        return slot
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Generic[T]):
+    """Something that can be let go of.
+
+    Attributes
+    ----------
+    next_use : int
+        The slot that needs it next, or :data:`NEVER`.
+    footprint : mapping of int to int
+        The memory it keeps: bytes of each owner of memory, by the owner's identity.
+    what : object
+        The thing.
+    """
+
+    next_use: int
+    footprint: Mapping[int, int]
+    what: T
+
+
+def victims(
+    candidates: Iterable[Candidate[T]], holders: Mapping[int, int], wanted: int
+) -> tuple[list[T], int]:
+    """Choose what to let go of so that `wanted` bytes become free, furthest next use first.
+
+    Parameters
+    ----------
+    candidates : iterable of Candidate
+        What may go. Two may keep the same memory, which is free when both are gone.
+    holders : mapping of int to int
+        How many hold each owner of memory, candidates and others.
+    wanted : int
+        Bytes to free.
+
+    Returns
+    -------
+    chosen : list
+        Those to let go of; each helps to free something. All that help, where they free less than `wanted`.
+    freed : int
+        Bytes that become free.
+    """
+    chosen: list[Candidate[T]] = []
+    left: dict[int, int] = {}
+    freed = 0
+    for candidate in sorted(candidates, key=lambda candidate: -candidate.next_use):
+        if freed >= wanted:
+            break
+        chosen.append(candidate)
+        for owner, nbytes in candidate.footprint.items():
+            left[owner] = left.get(owner, holders[owner]) - 1
+            if left[owner] == 0:
+                freed += nbytes
+    helpful = [c.what for c in chosen if any(left[owner] == 0 for owner in c.footprint)]
+    return helpful, freed
