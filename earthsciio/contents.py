@@ -17,10 +17,11 @@ from .decode.abort import AbortToken
 from .decode.plan import plan_reads
 from .decode.reference import ArrayRequest, decode_reference
 from .decode.values import ValueOptions, ValueSpec, value_spec
-from .errors import TimeAxisError, Unsupported, VariableNotFound
+from .errors import NotATimeAxis, TimeAxisError, Unsupported, VariableNotFound
 from .fields import Array
 from .formats.base import ArrayInfo, OpenFile, Reader
 from .selection import Span
+from .source import SourceTemporal
 from .timeaxis import TimeAxis, decode_axis
 
 __all__ = ["Contents", "Variable", "read_contents"]
@@ -68,25 +69,35 @@ class Contents:
         not among `coords` of a DISCRETE source.
     sizes : mapping of str to int
         Length of every dimension of theirs.
-    time_name : str or None
-        Name of the time coordinate, if the file has one.
+    time_name : str
+        Name of the time coordinate: the file's, else that of the time dimension; empty for a CONST source.
     axis : TimeAxis or None
         Its records; None if the file has no time coordinate.
-    records : int
-        Length of the time dimension; 1 if there is none.
+    records : int or None
+        Length of the time dimension; None if the file has none, and is one record as a whole.
     """
 
     identity: tuple[Any, ...]
     fields: Mapping[str, Variable]
     coords: Mapping[str, Variable]
     sizes: Mapping[str, int]
-    time_name: str | None
+    time_name: str
     axis: TimeAxis | None
-    records: int
+    records: int | None
 
     def dims(self, of: Mapping[str, Variable]) -> dict[str, tuple[str, ...]]:
         """Give the file-order dimensions of variables."""
         return {name: variable.info.dims for name, variable in of.items()}
+
+    def bracket_axes(self) -> dict[str, int]:
+        """Say where a bracket puts the time dimension.
+
+        Where the file has it, and first in every field of a file that is one record as a whole.
+        """
+        if self.records is None:
+            return dict.fromkeys(self.fields, 0)
+        every = {**self.coords, **self.fields}
+        return {name: each.time_axis for name, each in every.items() if each.time_axis is not None}
 
 
 def read_contents(
@@ -95,7 +106,7 @@ def read_contents(
     path: str,
     reader: Reader,
     variables: tuple[str, ...],
-    time: tuple[str, Calendar] | None,
+    temporal: SourceTemporal | None,
 ) -> Contents:
     """Work out what a source delivers from a file.
 
@@ -107,8 +118,8 @@ def read_contents(
         Its options decide how values come out.
     variables : tuple of str
         What the source declares; empty for all data variables.
-    time : (str, Calendar) or None
-        Name of the time dimension and the source's calendar; None for a CONST source.
+    temporal : SourceTemporal or None
+        How the source's times run; None for a CONST source.
 
     Raises
     ------
@@ -127,7 +138,7 @@ def read_contents(
                 f"there is no variable {name!r}", file=path, variable=name, hint=f"There are {list(arrays)}"
             )
     options = ValueOptions(reader.precision, reader.mask_valid_range, reader.default_fill)
-    time_dim = None if time is None else time[0]
+    time_dim = None if temporal is None else temporal.time_dim
 
     def variable(name: str) -> Variable:
         info = arrays[name]
@@ -153,10 +164,16 @@ def read_contents(
         for dim, size in zip(each.info.dims, each.info.shape, strict=True)
     }
     axis = None
-    if time is not None and time_name is not None:
-        axis = _time_axis(file, arrays[time_name], reader, options, time[1], path)
-    records = sizes.get(time_dim, 1) if time_dim is not None else 1
-    return Contents(identity, fields, coords, sizes, time_name, axis, records)
+    if temporal is not None and time_name is not None:
+        try:
+            axis = _time_axis(file, arrays[time_name], reader, options, temporal.cadence.calendar, path)
+        except NotATimeAxis:
+            if temporal.outside != "cycle":  # a climatology may number its records without dating them
+                raise
+    # whichever variable carries it, whether it is delivered or not
+    lengths = (info.shape[info.dims.index(time_dim)] for info in arrays.values() if time_dim in info.dims)
+    records = next(lengths, None)
+    return Contents(identity, fields, coords, sizes, time_name or time_dim or "", axis, records)
 
 
 def _words(info: ArrayInfo, attribute: str) -> list[str]:
@@ -223,12 +240,13 @@ def _time_axis(
     stored = ValueSpec(info.name, info.dtype, raw.dtype, raw.dtype)
     decode_reference(file, [ArrayRequest(info, stored, plan, (raw,))], AbortToken())
     spec = value_spec(info.name, info.dtype, info.attrs, options)
-    missing = spec.missing(raw.view(spec.native))
+    native = raw.view(spec.native)
+    missing = spec.missing(native)
     units, calendar = (info.attrs.get(name) for name in ("units", "calendar"))
     return decode_axis(
-        spec.convert(raw) if spec.packed else raw,
+        spec.convert(raw) if spec.packed else native,
         units if isinstance(units, str) else None,
-        calendar if isinstance(calendar, str) else None,
+        None if calendar is None else str(calendar),
         own,
         file=path,
         valid=None if missing is None else ~missing,

@@ -22,7 +22,7 @@ from .contents import Contents, Variable
 from .decode import ArrayRequest, decode_arrays
 from .decode.abort import AbortToken
 from .decode.plan import ArrayPlan, plan_reads
-from .errors import DecodeError, EarthSciIOError, FileFormatError, SelectionError
+from .errors import DecodeError, EarthSciIOError, FileFormatError, SelectionError, VariableNotFound
 from .fields import NativeDataset, NativeField, Time
 from .formats import Reader, create_reader
 from .formats import supports_selection as reader_supports_selection
@@ -49,8 +49,7 @@ class _VariablePlan:
 class _FilePlan:
     """How one record is read: the file it is in, and a plan per variable.
 
-    `time_axes` says where a bracket puts the time dimension: where the file has it, and first in every
-    field of a file that has none and is one record as a whole.
+    `time_axes` is :meth:`Contents.bracket_axes <earthsciio.contents.Contents.bracket_axes>`.
     """
 
     path: str
@@ -213,7 +212,7 @@ class Provider:
         return cadence.calendar.time(cadence.place(cadence.calendar.instant(t)).anchor)
 
     def series_index(self, anchors: Sequence[Time]) -> list[int]:
-        """Number some of its anchors: those made of the same records get the same number."""
+        """Give numbers to anchors; those made of the same records share one."""
         cadence = self._series.cadence
         if cadence.outside != "cycle":
             return list(range(len(anchors)))
@@ -276,11 +275,14 @@ class Provider:
         return list(self.assemble(resolved, [decoded[record] for record in resolved.records], new_array))
 
     def _read_const(self, selections: tuple[Window | AxesSelection | None, ...]) -> list[NativeDataset]:
-        url, path = self._series.locate(None)
-        with self._series.open(path, url) as (_, contents):
-            record = RecordRef(url, contents.identity, None, None)
+        record = self._const_record()
         decoded = self.decode_record(record, self.measure(record, selections), new_array, AbortToken())
         return [NativeDataset(f, c) for f, c in zip(decoded.fields, decoded.coords, strict=True)]
+
+    def _const_record(self) -> RecordRef:
+        url, path = self._series.locate(None)
+        with self._series.open(path, url) as (_, contents):
+            return RecordRef(url, contents.identity, None, None)
 
     def refresh(self, t: Time, select: SelectionLike | None = None) -> NativeDataset:
         """Read the sample in force at `t` into the provider's buffers.
@@ -288,7 +290,7 @@ class Provider:
         Parameters
         ----------
         t : datetime or cftime.datetime
-            As for :meth:`sample_at`; ignored for a CONST source.
+            As for :meth:`sample_at`; ignored for a CONST source, which is read once.
         select : Window or wire dict, optional
             Peek instead: the sample through that selection, no buffer touched.
 
@@ -300,6 +302,8 @@ class Provider:
         """
         if select is not None:
             return self.with_window(select).sample_at(t)
+        if self.is_const:
+            return self.materialize()
         sample = self.sample_at(t)
         with self._lock:
             self._buffers = write_in_place(self._buffers, sample)
@@ -312,19 +316,25 @@ class Provider:
                 if self._buffers is None:
                     self._buffers = self._read_const((self._select,))[0]
                 return self._buffers
-        start = self._range_times()[0]
-        return self.refresh(start if start is not None else self._first_anchor())
+        return self.refresh(self._first_time())
 
-    def _first_anchor(self) -> Time:
-        cadence = self._series.cadence
-        return cadence.calendar.time(cadence.anchor(0))
+    def _first_time(self) -> Time:
+        """Give the first time of the time range that has a sample."""
+        cadence, lo = self._series.cadence, self._range[0]
+        first = cadence.anchor(0)
+        return cadence.calendar.time(
+            first if lo is None or (lo < first and cadence.outside == "error") else lo
+        )
 
     @property
     def coords(self) -> Mapping[str, NativeField]:
-        """The coordinates as last refreshed; read at the first anchor if nothing was."""
+        """The coordinates as last refreshed; until then those at the start, read without the fields."""
         with self._lock:
-            buffers = self._buffers
-        return (self.materialize() if buffers is None else buffers).coords
+            if self._buffers is not None:
+                return self._buffers.coords
+        record = self._const_record() if self.is_const else self.resolve(self._first_time()).records[0]
+        layout = self._measure(record, (self._select,), fields=False)
+        return self.decode_record(record, layout, new_array, AbortToken()).coords[0]
 
     def array_shape(self, variable: str) -> tuple[int, ...]:
         """Give the shape in which a field or coordinate is delivered, from metadata alone.
@@ -334,21 +344,27 @@ class Provider:
         KeyError
             If the source does not deliver it.
         """
-        url, path = self._series.locate(None if self.is_const else self._series.cadence.start)
+        start, brackets = None, False
+        if not self.is_const:
+            cadence, brackets = self._series.cadence, self._series.temporal.brackets
+            first = cadence.place(cadence.calendar.instant(self._first_time()))
+            start = cadence.file_start(cadence.anchor(first.k))
+        url, path = self._series.locate(start)
         with self._series.open(path, url) as (_, contents):
             every = {**contents.coords, **contents.fields}
+            if brackets and variable == contents.time_name and variable not in contents.fields:
+                return (2,)
             if variable not in every:
-                raise SelectionError(
-                    f"the source delivers no {variable!r}", hint=f"It delivers {list(every)}"
-                )
+                raise VariableNotFound(
+                    f"the source delivers no {variable!r}", file=path, variable=variable,
+                    hint=f"It delivers {list(every)}",
+                )  # fmt: skip
             selected = self._resolve_selection(self._select, contents, path)
             shape = tuple(len(selector) for selector in selected[variable])
-        found = every[variable]
-        if self.is_const or found.time_axis is None:
-            return shape
-        if self._series.temporal.brackets:
-            return tuple(2 if axis == found.time_axis else n for axis, n in enumerate(shape))
-        return found.drop_time(shape)
+        if not self.is_const:
+            shape = every[variable].drop_time(shape)
+        axis = contents.bracket_axes().get(variable) if brackets else None
+        return shape if axis is None else (*shape[:axis], 2, *shape[axis:])
 
     def with_window(self, window: SelectionLike) -> Provider:
         """Give a provider of the same source bound to a selection; opens nothing.
@@ -360,7 +376,7 @@ class Provider:
         """
         self._refuse_second_selection()
         bound = object.__new__(type(self))
-        bound._setup(self.loader, self._series, self.window, window)
+        bound._setup(self.loader, self._series, self.window, parse_selection(window))
         return bound
 
     def _refuse_second_selection(self) -> None:
@@ -407,6 +423,11 @@ class Provider:
         FileFormatError
             If the file's dimensions differ from those of the file at ``start``.
         """
+        return self._measure(record, windows, fields=True)
+
+    def _measure(
+        self, record: RecordRef, windows: Sequence[Window | AxesSelection | None], *, fields: bool
+    ) -> RecordLayout:
         path = str(record.identity[0])
         with self._series.open(path, record.url) as (_, contents):
             self._check_version(record, contents, path)
@@ -417,31 +438,27 @@ class Provider:
             ]
         outputs: list[OutputSpec] = []
         plans: list[_VariablePlan] = []
-        for name, variable in {**contents.coords, **contents.fields}.items():
+        for name, variable in {**contents.coords, **(contents.fields if fields else {})}.items():
             selectors = [_at_record(variable, axes[name], record.index) for axes in selected]
             plan = plan_reads(variable.info.shape, variable.info.chunks, selectors)
             plans.append(_VariablePlan(variable, name not in contents.fields, plan))
             pinned = record.index is not None
             shapes = [variable.drop_time(shape) if pinned else shape for shape in plan.shapes]
             outputs += [OutputSpec(w, name, shape, variable.spec.out) for w, shape in enumerate(shapes)]
-        time_axes = dict.fromkeys(contents.fields, 0)
-        if record.index is not None:
-            every = {**contents.coords, **contents.fields}
-            time_axes = {name: v.time_axis for name, v in every.items() if v.time_axis is not None}
-        time_name = contents.time_name or (self._series.temporal.time_dim if not self.is_const else "")
-        return RecordLayout(tuple(outputs), _FilePlan(path, tuple(plans), len(windows), time_axes, time_name))
+        file_plan = _FilePlan(path, tuple(plans), len(windows), contents.bracket_axes(), contents.time_name)
+        return RecordLayout(tuple(outputs), file_plan)
 
     def assembly_nbytes(self, resolved: Resolved, layouts: Sequence[RecordLayout]) -> int:
         """Bytes that :meth:`assemble` will allocate: both halves of every bracketed array."""
         if len(resolved.records) == 1:
             return 0
         first, second = layouts[0], layouts[-1]
+        others = {(output.window, output.name): output.dtype for output in second.outputs}
         total = 0
-        for one, other in zip(first.outputs, second.outputs, strict=True):
+        for one in first.outputs:
             if one.name in first.plan.time_axes:
-                total += (
-                    2 * one.nbytes // one.dtype.itemsize * np.promote_types(one.dtype, other.dtype).itemsize
-                )
+                dtype = np.promote_types(one.dtype, others.get((one.window, one.name), one.dtype))
+                total += 2 * (one.nbytes // one.dtype.itemsize) * dtype.itemsize
         return total
 
     def decode_record(
@@ -512,7 +529,8 @@ class Provider:
                     (first.coords[window], records[1].coords[window]),
                 )
             )
-            coords[first.time_name] = NativeField(values.copy(), (time_dim,), attrs)
+            if first.time_name not in fields:
+                coords[first.time_name] = NativeField(values.copy(), (time_dim,), attrs)
             datasets.append(NativeDataset(fields, coords, resolved.times))
         return tuple(datasets)
 

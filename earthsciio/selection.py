@@ -457,7 +457,11 @@ def resolve(
 
     def axes(name: str, dims: tuple[str, ...]) -> tuple[Span | Points, ...]:
         chosen = field_dims if name in windowed else {}
-        return tuple(chosen.get(dim) or Span(0, sizes[dim]) for dim in dims)
+        selectors = (chosen.get(dim) for dim in dims)  # an empty selector is false, and still a selector
+        return tuple(
+            Span(0, sizes[dim]) if selector is None else selector
+            for dim, selector in zip(dims, selectors, strict=True)
+        )
 
     return {name: axes(name, dims) for name, dims in {**fields, **coords}.items()}
 

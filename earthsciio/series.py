@@ -11,9 +11,8 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,6 +29,7 @@ from .errors import (
     FileFormatError,
     MissingFile,
     RecordNotFound,
+    Unsupported,
 )
 from .fields import Time
 from .formats import files
@@ -113,6 +113,12 @@ class FileSeries:
         url = self.source.resolve_url(at)
         if is_local_path(url):
             return url, url
+        if not self.reader.fetchable(url):
+            raise Unsupported(
+                "a store of many objects can't be fetched into the cache",
+                file=url, source=self.source.name,
+                hint="Copy it to a file system and give its path, or pack it as one file",
+            )  # fmt: skip
         entry = self.cache.fetch(
             url,
             source_loader=self.source.name,
@@ -125,12 +131,9 @@ class FileSeries:
     @contextmanager
     def open(self, path: str, url: str) -> Iterator[tuple[OpenFile, Contents]]:
         """Open a file for the time of the ``with`` block, with what the source delivers from it."""
-        time = None
-        if self.source.temporal is not None:
-            time = (self.source.temporal.time_dim, self.source.temporal.cadence.calendar)
         try:
             with files.lease(self.reader, path) as lease:
-                yield lease.file, self._learn(lease, path, time)
+                yield lease.file, self._learn(lease, path)
         except EarthSciIOError as error:
             if url != path and url not in str(error):
                 error.add_note(f"fetched from {url}")
@@ -143,13 +146,15 @@ class FileSeries:
         except OSError as error:
             raise FileFormatError(f"can't be read: {error}", file=path, source=self.source.name) from error
 
-    def _learn(self, lease: files.Lease, path: str, time: Any) -> Contents:
+    def _learn(self, lease: files.Lease, path: str) -> Contents:
         with self._lock:
             known = self._contents.get(lease.identity)
             if known is not None:
                 self._contents.move_to_end(lease.identity)
                 return known
-        learned = read_contents(lease.file, lease.identity, path, self.reader, self.source.variables, time)
+        learned = read_contents(
+            lease.file, lease.identity, path, self.reader, self.source.variables, self.source.temporal
+        )
         with self._lock:
             for name, variable in {**learned.fields, **learned.coords}.items():
                 if variable.spec.warnings and name not in self._warned:
@@ -166,14 +171,15 @@ class FileSeries:
     def reference(self) -> Contents | None:
         """Give the contents of the file at ``start``, which all others must agree with in size.
 
-        Where that file is not at hand (it may never have been wanted), the first one opened stands in.
+        Where that file is not at hand (it may never have been wanted, or be damaged, which only its own
+        samples should suffer from), the first one opened stands in.
         """
         with self._lock:
             if self._reference is None and not self._sought_reference:
                 self._sought_reference = True
                 url = self.source.resolve_url(self.cadence.calendar.time(self.cadence.start))
-                if is_local_path(url) and Path(url).exists():
-                    with self.open(url, url) as (_, contents):
+                if is_local_path(url):
+                    with suppress(EarthSciIOError), self.open(url, url) as (_, contents):
                         self._reference = contents
             return self._reference
 
@@ -181,7 +187,8 @@ class FileSeries:
         """Give the starts of the files behind the samples of ``[lo, hi)``, successors included."""
         cadence = self.cadence
         anchors = cadence.anchors(lo, hi)
-        if lo is not None and (not anchors or lo < anchors[0]):
+        first = cadence.start if cadence.outside == "error" else -FOREVER
+        if lo is not None and lo >= first and (not anchors or lo < anchors[0]):
             anchors.insert(0, lo)
         starts: dict[int, None] = {}
         placed = None
@@ -276,27 +283,25 @@ class FileSeries:
             url,
             path,
             contents.identity,
-            index if self._has_time_dim(contents) else None,
+            index if contents.records is not None else None,
             int(axis.stamps[position]),
         )
-
-    def _has_time_dim(self, contents: Contents) -> bool:
-        return self.temporal.time_dim in contents.sizes
 
     def _by_arithmetic(
         self, cadence: Cadence, placed: Placed, start: int, url: str, path: str, contents: Contents
     ) -> _Record:
         """Index a file without any time coordinate by the cadence."""
         index = placed.k - (0 if cadence.files is None else max(cadence.index(start - 1) + 1, 0))
-        if index >= contents.records:
+        count = 1 if contents.records is None else contents.records
+        if index >= count:
             raise RecordNotFound(
-                f"record {index} is wanted of a file with {contents.records} and no time coordinate",
+                f"record {index} is wanted of a file with {count} and no time coordinate",
                 file=path, source=self.source.name, epoch=cadence.calendar.text(cadence.anchor(placed.k)),
                 hint="Check frequency and file_period",
             )  # fmt: skip
-        has_dim = self._has_time_dim(contents)
         stamp = cadence.anchor(placed.k)
-        return _Record(start, url, path, contents.identity, index if has_dim else None, stamp)
+        where = None if contents.records is None else index
+        return _Record(start, url, path, contents.identity, where, stamp)
 
     def _own_span(self, cadence: Cadence, start: int, tolerance: int) -> tuple[int, int]:
         """Give the stamps a file of a series is asked for: its period, less the tolerance at both ends."""
@@ -327,7 +332,7 @@ class FileSeries:
                 if last is not None and placed.k >= last:
                     return None
                 following = Placed(placed.k + 1, cadence.anchor(placed.k + 1))
-                if cadence.files is None and following.k >= contents.records:
+                if cadence.files is None and following.k >= (contents.records or 1):
                     return None
                 return self._find(cadence, following)
             position = int(np.searchsorted(contents.axis.stamps, record.stamp, side="right"))
@@ -358,11 +363,17 @@ class FileSeries:
             following = cadence.next_file_start(following)
         return None
 
+    def _is_news(self, about: str) -> bool:
+        """Whether this is the first warning about something."""
+        with self._lock:
+            known = about in self._warned
+            self._warned.add(about)
+            return not known
+
     def _warn_late(self, cadence: Cadence, placed: Placed, record: _Record) -> None:
         """Say once that the bracket of an anchor begins after it, so that nothing covers the time between."""
         late = record.stamp - cadence.anchor(placed.k)
-        if late > cadence.tolerance(placed.k) and _LATE not in self._warned:
-            self._warned.add(_LATE)
+        if late > cadence.tolerance(placed.k) and self._is_news(_LATE):
             text = cadence.calendar.text
             anchor, stamp, start = (
                 text(t) for t in (cadence.anchor(placed.k), record.stamp, cadence.start + late)

@@ -192,4 +192,12 @@ class DataSource:
             return template(t)
         if t is None or not _DIRECTIVE.search(template):
             return template
-        return str(t.strftime(template))
+
+        # directive by directive: what else a URL has percent signs for is not strftime's to read
+        def expand(found: re.Match[str]) -> str:
+            directive = found[0]
+            if directive == "%Y":
+                return f"{t.year:04d}"  # strftime pads the year on some platforms only
+            return "%" if directive == "%%" else str(t.strftime(directive))
+
+        return re.sub(f"%%|{_DIRECTIVE.pattern}", expand, template)

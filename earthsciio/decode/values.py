@@ -120,16 +120,18 @@ class ValueSpec:
         if self.out == self.native and not self.masks and not self.packed:
             return native
         missing = self.missing(native)
-        values = native.astype(np.float64)
-        if self.native.kind in "iu" and self.native.itemsize == 8:
-            self._check_exact(native, values, missing)
-        if self.scale is not None:
-            values *= self.scale
-        if self.offset is not None:
-            values += self.offset
-        if self.native.kind == "f" and self.out == self.native:
-            values = native.copy()  # the stored bits, NaN payloads included
-        result = values.astype(self.out, copy=False)
+        # what a file holds may overflow or be a signalling NaN: that is its value, not an event
+        with np.errstate(all="ignore"):
+            values = native.astype(np.float64)
+            if self.native.kind in "iu" and self.native.itemsize == 8:
+                self._check_exact(native, values, missing)
+            if self.scale is not None:
+                values *= self.scale
+            if self.offset is not None:
+                values += self.offset
+            if self.native.kind == "f" and self.out == self.native:
+                values = native.copy()  # the stored bits, NaN payloads included
+            result = values.astype(self.out, copy=False)
         if missing is not None:
             result[missing] = np.nan
         return result
@@ -199,7 +201,8 @@ def value_spec(
     is_float = reader.native.kind == "f"
 
     masks = reader.masks("_FillValue") + reader.masks("missing_value")
-    if is_float and options.default_fill and "_FillValue" not in reader.used:
+    is_netcdf_float = is_float and reader.native.itemsize in (4, 8)
+    if is_netcdf_float and options.default_fill and "_FillValue" not in reader.used:
         masks.append(reader.native.type(DEFAULT_FLOAT_FILL))
     low = high = None
     if options.mask_valid_range:

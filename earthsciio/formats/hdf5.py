@@ -8,9 +8,11 @@ parents' dimensions. netCDF-C is never called: it is not thread-safe, and a mode
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +56,7 @@ def open_h5py(path: str) -> h5py.File:
         raise
     except _H5PY_ERRORS as error:
         text = str(error)
-        if "lock" in text:
+        if "unable to lock file" in text:
             raise FileFormatError(
                 f"can't be opened for reading: {text}",
                 file=path,
@@ -149,10 +151,9 @@ class Hdf5File:
         string_length = stored_shape[len(box) :]
         shape = tuple(part.stop - part.start for part in box) + string_length
         whole = inside + tuple(slice(0, length) for length in string_length)
-        if any(part.stop <= part.start for part in whole):
+        if any(part.stop <= part.start for part in whole) or not _is_written(dataset, whole):
             return _filled(dataset, shape)
-        if not _is_written(dataset, whole):
-            return _filled(dataset, shape)
+        self._check_virtual(dataset, info)
         part = np.asarray(dataset[whole] if dataset.ndim else dataset[()])
         if part.shape == shape:
             return part
@@ -160,6 +161,18 @@ class Hdf5File:
         padded = _filled(dataset, shape)
         padded[tuple(slice(0, length) for length in part.shape)] = part
         return padded
+
+    def _check_virtual(self, dataset: h5py.Dataset, info: ArrayInfo) -> None:
+        """Refuse a virtual dataset whose source files are missing: HDF5 would read them as fill."""
+        if dataset.is_virtual:
+            beside = Path(self.path).parent
+            for source in dataset.virtual_sources():
+                name = source.file_name
+                if not ((beside / name).exists() or Path(name).exists()):
+                    raise DecodeError(
+                        f"its elements are in the file {name!r}, which is not there",
+                        file=self.path, variable=info.name, hint="Bring it beside this one",
+                    )  # fmt: skip
 
     def _explain(self, info: ArrayInfo, chunk: tuple[int, ...], error: Exception) -> EarthSciIOError:
         """Tell a filter that is not there from bytes that are wrong."""
@@ -232,8 +245,8 @@ class _Scan:
     def __init__(self, file: h5py.File, group: str, path: str) -> None:
         self.file = file
         self.path = path
-        self.names_by_reference: dict[Any, str] = {}
-        self.phony: dict[int, str] = {}
+        self.phony: dict[tuple[int, bool], list[str]] = {}
+        self.phony_count = 0
         self.stored_shape: dict[str, tuple[int, ...]] = {}
         self.arrays: dict[str, ArrayInfo] = {}
         self.own: list[str] = []
@@ -242,6 +255,18 @@ class _Scan:
             raise SelectionError(
                 f"there is no group {group!r}", file=path, hint=f"There are {sorted(_groups(file))}"
             )
+        self.levels = {level: list(_datasets(file[level])) for level in _groups(file)}
+        self.by_dimid = {
+            int(dataset.attrs["_Netcdf4Dimid"]): str(dataset.name)
+            for datasets in self.levels.values()
+            for dataset in datasets
+            if "_Netcdf4Dimid" in dataset.attrs and "CLASS" in dataset.attrs
+        }
+        self.scales = {
+            str(dataset.name): self._scales(dataset)
+            for datasets in self.levels.values()
+            for dataset in datasets
+        }
         self.lengths = self._unlimited_lengths()
         self._collect(group)
 
@@ -249,9 +274,9 @@ class _Scan:
         taken: dict[str, str] = {}  # dimension name -> scale path, the innermost group's
         level = group
         while True:
-            for dataset in _datasets(self.file[level]):
+            for dataset in self.levels[level]:
                 name = posixpath.basename(dataset.name).removeprefix(_NOT_A_COORDINATE)
-                scales = self._scales(dataset)
+                scales = self.scales[dataset.name]
                 if name in self.arrays or _only_dimension(dataset):
                     continue
                 dims = [posixpath.basename(scale) for scale in scales]
@@ -290,8 +315,9 @@ class _Scan:
     def _check_extent(self, name: str, dataset: h5py.Dataset) -> None:
         offset = dataset.id.get_offset()
         if offset is not None and not dataset.external:
-            end, size = offset + dataset.id.get_storage_size(), self.file.id.get_filesize()
-            if end > size or dataset.id.get_storage_size() < dataset.size * dataset.dtype.itemsize:
+            stored, size = dataset.id.get_storage_size(), self.file.id.get_filesize()
+            end = offset + stored
+            if end > size or stored < dataset.size * dataset.id.get_type().get_size():
                 raise FileFormatError(
                     f"variable {name!r} of {dataset.size} elements ends at byte {end}, the file at {size}",
                     file=self.path, variable=name, hint="Fetch it again",
@@ -300,15 +326,13 @@ class _Scan:
     def _unlimited_lengths(self) -> dict[str, int]:
         """Length of every unlimited dimension: that of the longest variable along it."""
         lengths: dict[str, int] = {}
-        for level in _groups(self.file):
-            for dataset in _datasets(self.file[level]):
-                if dataset.maxshape is None or None not in dataset.maxshape:
-                    continue
-                for scale, size, limit in zip(
-                    self._scales(dataset), dataset.shape, dataset.maxshape, strict=True
-                ):
-                    if limit is None:
-                        lengths[scale] = max(lengths.get(scale, 0), size)
+        for dataset in itertools.chain(*self.levels.values()):
+            if dataset.maxshape is None or None not in dataset.maxshape:
+                continue
+            scales = self.scales[dataset.name]
+            for scale, size, limit in zip(scales, dataset.shape, dataset.maxshape, strict=True):
+                if limit is None:
+                    lengths[scale] = max(lengths.get(scale, 0), size)
         return lengths
 
     def _scales(self, dataset: h5py.Dataset) -> list[str]:
@@ -316,42 +340,37 @@ class _Scan:
         attrs = dataset.attrs
         rank = len(dataset.shape or ())
         if "_Netcdf4Coordinates" in attrs and rank > 1:
-            return [
-                self._by_dimid(dataset, int(dimid)) for dimid in np.atleast_1d(attrs["_Netcdf4Coordinates"])
-            ]
-        if "DIMENSION_LIST" in attrs and "REFERENCE_LIST" not in attrs:
-            return [
-                self._by_reference(references[0]) if len(references) else self._phony(size)
-                for references, size in zip(attrs["DIMENSION_LIST"], dataset.shape, strict=True)
-            ]
-        if attrs.get("CLASS") == b"DIMENSION_SCALE" and rank == 1:
-            return [dataset.name]
-        return [self._phony(size) for size in dataset.shape or ()]
-
-    def _by_reference(self, reference: Any) -> str:
-        found = self.names_by_reference.get(reference)
-        if found is None:
-            found = self.names_by_reference[reference] = str(self.file[reference].name)
-        return found
-
-    def _by_dimid(self, dataset: h5py.Dataset, dimid: int) -> str:
-        level = posixpath.dirname(dataset.name)
-        while True:
-            for other in _datasets(self.file[level]):
-                if (
-                    int(other.attrs.get("_Netcdf4Dimid", -1)) == dimid
-                    and other.attrs.get("CLASS") is not None
-                ):
-                    return str(other.name)
-            if level == "/":
+            dimids = [int(dimid) for dimid in attrs["_Netcdf4Coordinates"]]
+            if len(dimids) != rank or not self.by_dimid.keys() >= set(dimids):
                 raise FileFormatError(
-                    f"no dimension has the id {dimid}", file=self.path, variable=dataset.name
+                    f"its dimensions {dimids} are not in the file", file=self.path, variable=dataset.name
                 )
-            level = posixpath.dirname(level)
+            return [self.by_dimid[dimid] for dimid in dimids]
+        if attrs.get("CLASS") in (b"DIMENSION_SCALE", "DIMENSION_SCALE") and rank == 1:
+            return [str(dataset.name)]
+        scales: list[str] = []
+        listed = attrs.get("DIMENSION_LIST", [()] * rank)
+        limits = dataset.maxshape or ()
+        for references, size, limit in zip(listed, dataset.shape or (), limits, strict=True):
+            known = self._by_reference(references[0]) if len(references) else None
+            scales.append(known or self._phony(size, limit is None, scales))
+        return scales
 
-    def _phony(self, size: int) -> str:
-        """Name an axis that has no scale as netCDF does: one name per length."""
-        return self.phony.setdefault(size, f"phony_dim_{len(self.phony)}")
+    def _by_reference(self, reference: Any) -> str | None:
+        import h5py
+
+        name = h5py.h5r.get_name(reference, self.file.id)
+        return None if name is None else name.decode("utf-8", "surrogateescape")
+
+    def _phony(self, size: int, unlimited: bool, taken: list[str]) -> str:
+        """Name an axis without a scale as netCDF does: by its length, but never twice in one variable."""
+        names = self.phony.setdefault((size, unlimited), [])
+        free = next((name for name in names if name not in taken), None)
+        if free is None:
+            free = f"phony_dim_{self.phony_count}"
+            self.phony_count += 1
+            names.append(free)
+        return free
 
 
 def _is_group(file: h5py.File, path: str) -> bool:
@@ -393,6 +412,8 @@ def _element_type(dataset: h5py.Dataset) -> tuple[np.dtype[Any], str | None]:
     import h5py
 
     dtype = dataset.dtype
+    if dataset.shape is None:
+        return dtype, "holds nothing (a null dataspace)"
     base = h5py.check_enum_dtype(dtype)
     if dtype.kind in "iufbc":
         return (np.dtype(dtype.str) if base else dtype), None
