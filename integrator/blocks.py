@@ -33,13 +33,13 @@ class Blocks:
     ----------
     partition : Partition
         Who owns what.
-    comm : mpi4py.MPI.Intracomm or None
+    comm : mpi4py.MPI.Comm or None
         None for a single rank without MPI.
     """
 
     __slots__ = ("comm", "partition", "rank")
 
-    def __init__(self, partition: Partition, comm: MPI.Intracomm | None = None) -> None:
+    def __init__(self, partition: Partition, comm: MPI.Comm | None = None) -> None:
         self.partition = partition
         self.comm = comm
         self.rank = 0 if comm is None else comm.Get_rank()

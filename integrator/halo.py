@@ -87,7 +87,7 @@ class HaloExchange:
     ----------
     partition : Partition
         The grid; its ranks are those of `comm`.
-    comm : mpi4py.MPI.Intracomm or None
+    comm : mpi4py.MPI.Comm or None
         None for a single rank without MPI. Its duplicate is used: collective.
     leading : tuple of int
         Dimensions of the arrays before those of the partition (levels, tracers).
@@ -103,7 +103,7 @@ class HaloExchange:
     def __init__(
         self,
         partition: Partition,
-        comm: MPI.Intracomm | None = None,
+        comm: MPI.Comm | None = None,
         *,
         leading: tuple[int, ...] = (),
         dtype: Any = np.float64,

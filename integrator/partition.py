@@ -326,7 +326,7 @@ class NodeGroups:
     mine: int
 
 
-def node_groups(comm: MPI.Intracomm) -> NodeGroups:
+def node_groups(comm: MPI.Comm) -> NodeGroups:
     """Find out which ranks share a node with which; collective over `comm`."""
     from mpi4py import MPI
 

@@ -40,11 +40,13 @@ _ABORT_S = 5.0
 class RankError(EarthSciIOError, RuntimeError):
     """An error of another rank that could not be carried over as it is; the text holds its type and text."""
 
+    raised_on: int
+
 
 def wait(requests: MPI.Request | Sequence[MPI.Request], *, longest: float = 1e-3) -> None:
     """Wait until all requests are complete, asleep most of the time.
 
-    The first polls only yield the core, for what is about to arrive; the pauses then grow to `longest`.
+    The first pauses only yield the core, for what is about to arrive; they grow to `longest`.
 
     Parameters
     ----------
@@ -57,15 +59,12 @@ def wait(requests: MPI.Request | Sequence[MPI.Request], *, longest: float = 1e-3
 
     pending = [requests] if isinstance(requests, MPI.Request) else list(requests)
     pause = 0.0
-    polls = 0
     while not MPI.Request.Testall(pending):
         time.sleep(pause)
-        polls += 1
-        if polls > 10:
-            pause = min(longest, pause * 1.2 + 1e-6)
+        pause = min(longest, 1.2 * pause + 1e-6)
 
 
-def agree(comm: MPI.Intracomm | None, error: Exception | None) -> None:
+def agree(comm: MPI.Comm | None, error: Exception | None) -> None:
     """Make an error of any rank the error of all; collective over `comm`.
 
     Call it where ranks are about to depend on each other, with the error this rank met or None. It costs one
@@ -95,9 +94,9 @@ def agree(comm: MPI.Intracomm | None, error: Exception | None) -> None:
 
 def _pack(error: Exception, rank: int) -> bytes:
     """Pickle an error as (type, text, pickle); the last is None unless it comes back as it was."""
-    note = f"raised on rank {rank}"
-    if note not in getattr(error, "__notes__", ()):  # it may have been agreed on before
-        error.add_note(note)
+    if not hasattr(error, "raised_on"):  # it may have been agreed on before
+        error.raised_on = rank  # type: ignore[attr-defined] # read by _abort
+        error.add_note(f"raised on rank {rank}")
     try:
         pickled = pickle.dumps(error)
         again = pickle.loads(pickled)  # noqa: S301 - our own bytes
@@ -109,12 +108,15 @@ def _pack(error: Exception, rank: int) -> bytes:
 
 def _unpack(parcel: bytes, rank: int) -> Exception:
     name, text, inner = pickle.loads(parcel)  # noqa: S301 - sent by a rank of this job
-    agreed: Exception = RankError(f"{name}: {text}") if inner is None else pickle.loads(inner)  # noqa: S301
-    agreed.raised_on = rank  # type: ignore[attr-defined] # read by _abort
-    return agreed
+    if inner is not None:
+        carried: Exception = pickle.loads(inner)  # noqa: S301 - likewise
+        return carried
+    error = RankError(f"{name}: {text}")
+    error.raised_on = rank
+    return error
 
 
-def maximum(comm: MPI.Intracomm | None, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def maximum(comm: MPI.Comm | None, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Reduce an array to its element-wise maximum over ranks, on every rank; collective."""
     if comm is None:
         return values
@@ -125,7 +127,7 @@ def maximum(comm: MPI.Intracomm | None, values: npt.NDArray[Any]) -> npt.NDArray
     return result
 
 
-def broadcast(comm: MPI.Intracomm | None, payload: bytes | None, *, root: int = 0) -> bytes:
+def broadcast(comm: MPI.Comm | None, payload: bytes | None, *, root: int = 0) -> bytes:
     """Give every rank the bytes that `root` passes; the others pass None. Collective."""
     if comm is None:
         assert payload is not None
@@ -137,7 +139,7 @@ def broadcast(comm: MPI.Intracomm | None, payload: bytes | None, *, root: int = 
     return buffer.tobytes()
 
 
-def gather(comm: MPI.Intracomm | None, payload: bytes, *, root: int = 0) -> list[bytes] | None:
+def gather(comm: MPI.Comm | None, payload: bytes, *, root: int = 0) -> list[bytes] | None:
     """Collect bytes of every rank on `root`, by rank; None on the others. Collective."""
     if comm is None:
         return [payload]
@@ -152,11 +154,12 @@ def gather(comm: MPI.Intracomm | None, payload: bytes, *, root: int = 0) -> list
     return [part.tobytes() for part in np.split(joined, np.cumsum(lengths)[:-1])]
 
 
-def install_excepthooks(comm: MPI.Intracomm) -> Callable[[], None]:
+def install_excepthooks(comm: MPI.Comm) -> Callable[[], None]:
     """End the whole job on an exception that nobody catches, on the main thread or any other.
 
     The rank's traceback is printed to stderr, then the job is aborted with exit code 1. Threads that are
-    still alive don't delay it.
+    still alive don't delay it. ``SystemExit`` is no such exception: a rank that calls ``sys.exit`` alone
+    leaves the others waiting, so agree first.
 
     Returns
     -------
@@ -180,7 +183,7 @@ def install_excepthooks(comm: MPI.Intracomm) -> Callable[[], None]:
     return restore
 
 
-def _abort(comm: MPI.Intracomm, error: BaseException, thread: str) -> None:
+def _abort(comm: MPI.Comm, error: BaseException, thread: str) -> None:
     # os._exit also works where Abort hangs; the launcher then notices a rank that died without MPI_Finalize
     watchdog = threading.Timer(_ABORT_S, os._exit, (1,))
     watchdog.daemon = True

@@ -373,7 +373,7 @@ class _Sweep:
         return SweepResult(final, lam, self.report)
 
 
-def gather_reports(comm: MPI.Intracomm | None, report: SweepReport) -> list[SweepReport] | None:
+def gather_reports(comm: MPI.Comm | None, report: SweepReport) -> list[SweepReport] | None:
     """Collect the reports of all ranks on rank 0, by rank; None on the others. Collective."""
     parcels = gather(comm, pickle.dumps(report))
     return None if parcels is None else [pickle.loads(parcel) for parcel in parcels]  # noqa: S301 - our ranks

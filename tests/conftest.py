@@ -21,6 +21,12 @@ hypothesis.settings.load_profile("suite")
 #: Runs a script (Path) or module (str) on n ranks; one that hangs is killed, and its output shown.
 MpiRun = Callable[..., "subprocess.CompletedProcess[str]"]
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    # not "mpi": where pytest-mpi is installed, it skips those unless pytest itself runs under mpiexec
+    config.addinivalue_line("markers", "mpiexec: starts a real mpiexec")
+
+
 # no launcher may refuse to put more ranks than cores on a small machine; the Open MPI ones are off by default
 _MPI_ENV = {
     "OMP_NUM_THREADS": "1",

@@ -135,7 +135,7 @@ class Grid:
 
 
 class _Fluxes(NamedTuple):
-    """Area fluxes (m2/s) through the faces of the owned cells, at the two ends of a bracket."""
+    """Area fluxes (m2/s) through the faces of the owned cells: at the first time, and their change."""
 
     zonal: tuple[Floats, Floats]  # (rows, columns + 1), towards increasing index
     meridional: tuple[Floats, Floats]  # (rows + 1, columns), likewise
@@ -145,8 +145,8 @@ class _Fluxes(NamedTuple):
         """Blend linearly at time `t` (held outside the bracket) and split into U+, U-, V+, V-."""
         first, last = self.times
         weight = min(max((t - first) / (last - first), 0.0), 1.0) if last > first else 0.0
-        u = self.zonal[0] + weight * (self.zonal[1] - self.zonal[0])
-        v = self.meridional[0] + weight * (self.meridional[1] - self.meridional[0])
+        u = self.zonal[0] + weight * self.zonal[1]
+        v = self.meridional[0] + weight * self.meridional[1]
         return np.maximum(u, 0), np.minimum(u, 0), np.maximum(v, 0), np.minimum(v, 0)
 
 
@@ -162,7 +162,7 @@ class TracerModel:
         The whole grid.
     partition : Partition
         Its cut, with a halo of 1 on every side (:meth:`Grid.partition`).
-    comm : mpi4py.MPI.Intracomm or None
+    comm : mpi4py.MPI.Comm or None
         None for a single rank without MPI.
     step : float
         Longest time step, seconds. An epoch is covered by the fewest equal steps not longer than it.
@@ -188,7 +188,7 @@ class TracerModel:
         self,
         grid: Grid,
         partition: Partition,
-        comm: MPI.Intracomm | None = None,
+        comm: MPI.Comm | None = None,
         *,
         step: float,
         u: tuple[str, str] = ("u", "u"),
@@ -294,9 +294,9 @@ class TracerModel:
         (u, times), (v, v_times) = (self._wind(sample, *where) for where in self._winds)
         if times != v_times:
             raise DeclarationError("the two winds are of different times", u=times, v=v_times)
-        fluxes = _Fluxes(
-            (self._zonal(u[0]), self._zonal(u[1])), (self._meridional(v[0]), self._meridional(v[1])), times
-        )
+        zonal, zonal_end = (_through(self._height, _zonal_mean(record)) for record in u)
+        meridional, meridional_end = (_through(self._width, _meridional_mean(record)) for record in v)
+        fluxes = _Fluxes((zonal, zonal_end - zonal), (meridional, meridional_end - meridional), times)
         steps = max(ceil((t1 - t0) / self.step), 1)
         dt = (t1 - t0) / steps
         self._check_cfl(fluxes, dt)
@@ -324,14 +324,6 @@ class TracerModel:
             frames.append(frame)
         return (frames[0], frames[-1]), (times[0], times[-1])
 
-    def _zonal(self, u: Floats) -> Floats:
-        rows = u[1:-1]
-        return _through(self._height, 0.5 * (rows[:, :-1] + rows[:, 1:]))
-
-    def _meridional(self, v: Floats) -> Floats:
-        columns = v[:, 1:-1]
-        return _through(self._width, 0.5 * (columns[:-1] + columns[1:]))
-
     def _check_cfl(self, fluxes: _Fluxes, dt: float) -> None:
         """Raise on every rank, and the same, if any cell of the globe would be emptied in a step.
 
@@ -354,6 +346,16 @@ class TracerModel:
             f"CFL: a step of {dt:g} s takes {number:.3g} times its content out of a cell",
             hint=f"Choose a step of at most {0.99 * dt / number:.3g} s, or a wall further from the poles",
         )
+
+
+def _zonal_mean(u: Floats) -> Floats:
+    rows = u[1:-1]
+    return 0.5 * (rows[:, :-1] + rows[:, 1:])
+
+
+def _meridional_mean(v: Floats) -> Floats:
+    columns = v[:, 1:-1]
+    return 0.5 * (columns[:-1] + columns[1:])
 
 
 def _through(length: Floats, wind: Floats) -> Floats:
