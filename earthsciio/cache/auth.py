@@ -7,11 +7,28 @@ from. Representations and manifests hold the realm's name only.
 
 from __future__ import annotations
 
+import base64
+import logging
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Protocol, runtime_checkable
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
-__all__ = ["Auth", "NetrcAuth", "StaticHeaderAuth", "credentials_for", "same_origin"]
+from earthsciio.errors import AuthError
+
+__all__ = [
+    "Auth",
+    "NetrcAuth",
+    "StaticHeaderAuth",
+    "basic_of_url",
+    "credentials_for",
+    "netrc_headers",
+    "same_origin",
+    "without_userinfo",
+]
+
+_log = logging.getLogger("earthsciio.cache")
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -70,26 +87,82 @@ class StaticHeaderAuth:
 class NetrcAuth:
     """User and password from a netrc file, by host.
 
-    Without any realm the user's own netrc is looked at anyway; this is for another file.
+    The user's own netrc is looked at anyway where a realm gives nothing; this is for another file.
 
     Parameters
     ----------
     path : path
         The file.
+    hosts : iterable of str, optional
+        Host names to send its entries to; default: the host of the canonical URL only.
     """
 
     __slots__ = ("hosts", "path")
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.hosts = None
+    def __init__(self, path: str | os.PathLike[str], *, hosts: Iterable[str] | None = None) -> None:
+        self.path = Path(path)
+        self.hosts = None if hosts is None else tuple(host.lower() for host in hosts)
 
     def headers(self, url: str) -> Mapping[str, str]:
-        """Return basic authentication for the host of ``url``; nothing if the file has no entry for it."""
-        raise NotImplementedError
+        """Return basic authentication for the host of ``url``; nothing if the file has no entry for it.
+
+        Raises
+        ------
+        AuthError
+            If the file can't be read.
+        """
+        return netrc_headers(url, path=self.path)
 
     def __repr__(self) -> str:
-        return f"NetrcAuth({self.path!r})"
+        return f"NetrcAuth({str(self.path)!r})"
+
+
+def netrc_headers(url: str, *, path: Path | None) -> dict[str, str]:
+    """Return basic authentication from a netrc file.
+
+    Parameters
+    ----------
+    url : str
+        Whose host to look up.
+    path : pathlib.Path or None
+        The file, which must be readable; None: ``$NETRC``, else ``~/.netrc``, if there.
+    """
+    import netrc
+
+    chosen = path or Path(os.environ.get("NETRC") or "~/.netrc").expanduser()
+    if path is None and not chosen.exists():
+        return {}
+    line: object = None
+    try:
+        entry = netrc.netrc(str(chosen)).authenticators(urlsplit(url).hostname or "")
+    except netrc.NetrcParseError as error:
+        line = error.lineno  # its text may quote a password
+    except OSError as error:
+        line = error.strerror
+    else:
+        return {} if entry is None else _basic(entry[0] or entry[1] or "", entry[2] or "")
+    if path is not None:
+        raise AuthError("the netrc file can't be read", file=chosen, line=line)
+    _log.warning("the netrc file %s can't be read (line %s), and is not used", chosen, line)
+    return {}
+
+
+def basic_of_url(url: str) -> dict[str, str]:
+    """Return basic authentication from ``user:password@`` in a URL."""
+    parts = urlsplit(url)
+    if parts.username is None:
+        return {}
+    return _basic(unquote(parts.username), unquote(parts.password or ""))
+
+
+def without_userinfo(url: str) -> str:
+    """Return a URL without ``user:password@``."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _basic(user: str, password: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
 
 
 def same_origin(one: str, other: str) -> bool:

@@ -6,7 +6,8 @@ which others may take once it has stayed unrenewed for :data:`LEASE_SECONDS`, wh
 on. So a dead holder never blocks anybody for longer than that.
 
 Beside the lock its holder keeps a note: who it is, for those who wait, and the one file it stages into, so
-that the next holder removes what a killed one left behind. At rest there are no notes.
+that the next holder, or a later process, removes what a killed one left behind. At rest there are no
+notes.
 """
 
 from __future__ import annotations
@@ -20,20 +21,31 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from earthsciio.errors import CacheStoreError
 
+from .keys import is_key
 from .manifest import format_time
-from .syscalls import create_exclusive, storing, unlink_if_there, write_all
+from .syscalls import SYS, create_exclusive, storing, unlink_if_there, write_all
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-__all__ = ["LEASE_SECONDS", "Abort", "Held", "Holder", "LockKind", "hold", "probe_lock_kind"]
+__all__ = [
+    "LEASE_SECONDS",
+    "Abort",
+    "Held",
+    "Holder",
+    "LockKind",
+    "hold",
+    "lock_path",
+    "probe_lock_kind",
+    "sweep",
+]
 
 LockKind = Literal["flock", "lease"]
 
@@ -71,27 +83,30 @@ class Holder:
         return f"process {self.pid} on {self.host}, since {self.since}"
 
 
-def probe_lock_kind(directory: str) -> LockKind:
-    """Find out whether ``flock`` excludes on the file system of ``directory``.
+def lock_path(directory: str, key: str) -> str:
+    """Return the path of the lock file of ``key``."""
+    return f"{directory}/{key}.lock"
 
-    A second descriptor asks for the lock the first one holds: only a refusal proves that locks work.
+
+def probe_lock_kind(path: str) -> LockKind:
+    """Find out whether ``flock`` excludes, on the lock file ``path`` itself.
+
+    Two descriptors ask for the same lock: only a refusal (of the first, by somebody else; of the second, by
+    the first) proves that locks work here.
     """
     import fcntl
 
-    path = os.path.join(directory, f".probe-{uuid.uuid4()}")  # noqa: PTH118 - strings: see syscalls
-    first = create_exclusive(path)
-    try:
-        second = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with storing(path), ExitStack() as opened:
+        descriptors = []
+        for _ in range(2):
+            descriptors.append(SYS.open(path, flags, 0o666))
+            opened.callback(os.close, descriptors[-1])
         try:
-            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for descriptor in descriptors:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             return "flock" if error.errno in {errno.EWOULDBLOCK, errno.EACCES} else "lease"
-        finally:
-            os.close(second)
-    finally:
-        os.close(first)
-        unlink_if_there(path)
     return "lease"
 
 
@@ -146,12 +161,12 @@ def hold(
         If another holder kept the lock all that time (the error says who), or it can't be had.
     """
     lock = _lock(locks, key, kind)
-    note = os.path.join(locks, f"{key}.holder")  # noqa: PTH118
+    note = f"{locks}/{key}.holder"
     _acquire(lock, note, key, timeout, abort)
     try:
         with storing(note):
             if (dead := _read_note(note)) is not None:
-                unlink_if_there(os.path.join(temporary, dead.staging))  # noqa: PTH118
+                unlink_if_there(f"{temporary}/{dead.staging}")
             unlink_if_there(note)
             mine = Holder(
                 host=socket.gethostname(),
@@ -160,7 +175,7 @@ def hold(
                 staging=f"{uuid.uuid4()}.part",
             )
             _write_note(note, mine)
-        held = Held(note, mine, os.path.join(temporary, mine.staging))  # noqa: PTH118
+        held = Held(note, mine, f"{temporary}/{mine.staging}")
         try:
             yield held
         finally:
@@ -169,25 +184,34 @@ def hold(
         lock.release()
 
 
+def sweep(locks: str, temporary: str, *, kind: LockKind) -> None:
+    """Clean up after holders that died and whose blobs nobody has asked for since; the living are let be."""
+    for name in os.listdir(locks):  # noqa: PTH208
+        key = name.removesuffix(".holder")
+        if key != name and is_key(key):
+            with suppress(CacheStoreError), hold(locks, temporary, key, kind=kind, timeout=0.0):
+                pass  # taking the lock is all it needs
+
+
 def _clean_up(held: Held, note: str) -> None:
     try:
         if held.is_ours():
             unlink_if_there(held.staging)
             unlink_if_there(note)
     except OSError as error:
-        # Not the fetch's failure: the note stays, and tells the next holder what to remove.
-        _log.warning("could not remove the staging file %s: %s", held.staging, error)
+        # Not the fetch's failure; the note stays, and tells whoever comes next what to remove.
+        _log.warning("could not tidy up %s: %s", held.staging, error)
 
 
 def _lock(directory: str, key: str, kind: LockKind) -> BaseFileLock:
     import filelock  # costs more than all of this package; a hit never needs it
 
     if kind == "flock":
-        path = os.path.join(directory, f"{key}.lock")  # noqa: PTH118
-        return filelock.FileLock(path, thread_local=False, fallback_to_soft=False)
+        return filelock.FileLock(lock_path(directory, key), thread_local=False, fallback_to_soft=False)
     # A name of its own: where flock does nothing, a `.lock` file may lie about that means nothing.
-    path = os.path.join(directory, f"{key}.lease")  # noqa: PTH118
-    return filelock.SoftFileLease(path, lease_duration=LEASE_SECONDS, thread_local=False)
+    return filelock.SoftFileLease(
+        f"{directory}/{key}.lease", lease_duration=LEASE_SECONDS, thread_local=False
+    )
 
 
 def _acquire(lock: BaseFileLock, note: str, key: str, timeout: float, abort: Abort | None) -> None:

@@ -26,7 +26,7 @@ from typing import Protocol, runtime_checkable
 from earthsciio.errors import CacheStoreError
 
 from .keys import is_key, sha256_file
-from .locks import Abort, Held, LockKind, hold, probe_lock_kind
+from .locks import Abort, Held, LockKind, hold, lock_path, probe_lock_kind, sweep
 from .manifest import Manifest
 from .syscalls import (
     SYS,
@@ -196,6 +196,7 @@ class LocalStore:
         self._lock_kind = lock_kind
         self._lock_timeout = lock_timeout
         self._probing = threading.Lock()
+        self._swept = False
 
     def __repr__(self) -> str:
         return f"LocalStore({self._root!r})"
@@ -288,7 +289,7 @@ class LocalStore:
 
     @contextmanager
     def claim(self, key: str, *, abort: Abort | None = None) -> Iterator[Claim]:
-        """Hold the lock of ``key``; what a killed holder had staged is removed.
+        """Hold the lock of ``key``; what killed holders had staged is removed.
 
         Raises
         ------
@@ -297,7 +298,10 @@ class LocalStore:
         """
         self._shard(key)
         locks, temporary = (self.directory(name) for name in ("locks", "tmp"))
-        kind, timeout = self.lock_kind(), self._lock_timeout
+        kind, timeout = self.lock_kind(key), self._lock_timeout
+        if not self._swept:
+            self._swept = True
+            sweep(locks, temporary, kind=kind)
         with hold(locks, temporary, key, kind=kind, timeout=timeout, abort=abort) as held:
             claim = _LocalClaim(self, key, held)
             try:
@@ -305,11 +309,11 @@ class LocalStore:
             finally:
                 claim.end()
 
-    def lock_kind(self) -> LockKind:
-        """Return how blobs are locked here; probes the file system once."""
+    def lock_kind(self, key: str) -> LockKind:
+        """Return how blobs are locked here; the file system is probed once, with the lock file of ``key``."""
         with self._probing:
             if self._lock_kind is None:
-                self._lock_kind = probe_lock_kind(self.directory("locks"))
+                self._lock_kind = probe_lock_kind(lock_path(self.directory("locks"), key))
             return self._lock_kind
 
     def directory(self, name: str) -> str:

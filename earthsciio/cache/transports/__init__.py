@@ -109,4 +109,20 @@ def _file() -> Transport:
     return FileTransport()
 
 
+def _http() -> Transport:
+    from .http import HttpTransport
+
+    return HttpTransport()
+
+
+def _objects() -> Transport:
+    from .objects import ObjectTransport
+
+    return ObjectTransport()
+
+
 transport_registry.register("file", _file)
+for _scheme in ("http", "https"):
+    transport_registry.register(_scheme, _http)
+for _scheme in ("s3", "gs", "az"):
+    transport_registry.register(_scheme, _objects)

@@ -1,0 +1,362 @@
+"""``http:`` and ``https:`` URLs, over `requests`: patient with the network, strict about bytes and secrets.
+
+One fetch is as many requests as it takes. Each continues where the last one stopped (``Range`` with
+``If-Range``), so that bytes of two versions of a file never mix; a server that ignores or refuses the range
+is read from the start again. Redirects are followed by hand, because each hop must be given the credentials
+of its own host and of no other.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import requests
+import urllib3
+from requests.adapters import HTTPAdapter
+
+from earthsciio.cache.auth import basic_of_url, credentials_for, netrc_headers, without_userinfo
+from earthsciio.cache.redact import redact
+from earthsciio.errors import AuthError, EarthSciIOError, SourceNotFound, TransportError
+
+from . import FetchRequest, FetchResult, Sink
+from .retry import Passing, RetryPolicy, persist
+
+__all__ = ["HttpTransport"]
+
+_PIECE = 1 << 20
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MAX_REDIRECTS = 20
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+# A file stored compressed, and served under its own name as "encoded", is wanted as it is stored.
+_STORED_ENCODINGS = {"gzip": (".gz", ".tgz"), "x-gzip": (".gz", ".tgz"), "br": (".br",), "zstd": (".zst",)}
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is known of the bytes in the sink, from one attempt to the next."""
+
+    request: FetchRequest
+    sink: Sink
+    etag: str | None = None
+    last_modified: str | None = None
+    length: int | None = None
+    resumable: bool = False
+
+    @property
+    def validator(self) -> str | None:
+        """What ``If-Range`` may name: a strong etag, else the modification time."""
+        if self.etag is not None and not self.etag.startswith("W/"):
+            return self.etag
+        return self.last_modified
+
+    def restart(self) -> None:
+        self.sink.restart()
+        self.etag = self.last_modified = self.length = None
+        self.resumable = False
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that ask for what is still missing."""
+        headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "earthsciio"}
+        first, last = self.request.byte_range or (0, None)
+        if self.sink.size and self.resumable and self.validator is not None:
+            headers["If-Range"] = self.validator
+            headers["Range"] = f"bytes={first + self.sink.size}-{'' if last is None else last}"
+            return headers
+        self.restart()
+        if last is not None:
+            headers["Range"] = f"bytes={first}-{last}"
+        if self.request.etag is not None:
+            headers["If-None-Match"] = self.request.etag
+        if self.request.last_modified is not None:
+            headers["If-Modified-Since"] = self.request.last_modified
+        return headers
+
+    def result(self) -> FetchResult:
+        return FetchResult(etag=self.etag, last_modified=self.last_modified, length=self.length)
+
+
+class HttpTransport:
+    """Fetches over HTTP; connections and cookies are shared by all threads.
+
+    Environment variables for proxies and certificates are those `requests` knows. A program that needs other
+    settings registers its own, as in ``transport_registry.register("https", lambda: HttpTransport(...))``.
+
+    Parameters
+    ----------
+    connect_timeout : float
+        Seconds to wait for a connection.
+    idle_timeout : float
+        Seconds a transfer may stand still; there is no limit to a transfer that moves.
+    retry : RetryPolicy
+        When to try again.
+    sleep : callable
+        Waits the given seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        connect_timeout: float = 15.0,
+        idle_timeout: float = 60.0,
+        retry: RetryPolicy | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._timeout = (connect_timeout, idle_timeout)
+        self._retry = retry or RetryPolicy()
+        self._sleep = sleep
+        self._session = requests.Session()
+        adapter = HTTPAdapter(pool_connections=32, pool_maxsize=64)
+        self._session.mount("http://", adapter)
+        self._session.mount("https://", adapter)
+        _guard_logs()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+    def fetch(self, request: FetchRequest, sink: Sink) -> FetchResult:
+        """Write the bytes of a URL, or of a range of it, into ``sink``.
+
+        Raises
+        ------
+        SourceNotFound
+            404 or 410.
+        AuthError
+            401 or 403, or credentials that can't be sent.
+        TransportError
+            Anything else, after the retries that make sense.
+        """
+        progress = _Progress(request, sink)
+        return persist(lambda: self._attempt(progress), request, sink, self._retry, self._sleep)
+
+    # -- one attempt --------------------------------------------------------------------------------------
+
+    def _attempt(self, progress: _Progress) -> FetchResult:
+        response = self._send(progress.request, progress.headers())
+        with response:
+            if response.status_code == 304 and progress.request.conditional:
+                return FetchResult(not_modified=True)
+            if response.status_code in {200, 206}:
+                return self._receive(response, progress)
+            if response.status_code == 416 and progress.sink.size:
+                progress.restart()
+                raise Passing(TransportError("the server refused to resume", file=_name(progress.request)))
+            raise _refusal(response, progress.request)
+
+    def _receive(self, response: requests.Response, progress: _Progress) -> FetchResult:
+        """Take in a body: a whole file, the wanted range of it, or what was missing of either."""
+        start = _accept(response, progress)
+        encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+        stored = urlsplit(response.url or "").path.lower().endswith(_STORED_ENCODINGS.get(encoding, ()))
+        decode = encoding not in {"", "identity"} and not stored
+        if decode:
+            progress.length = (
+                None  # the announced length is that of the encoded bytes, and urllib3 holds it to it
+            )
+            progress.resumable = False
+        sink, skip = progress.sink, start
+        while progress.length is None or sink.size < progress.length:
+            piece = _read(response, decode, progress.request)
+            if not piece:
+                break
+            if skip:
+                skip, piece = max(0, skip - len(piece)), piece[skip:]
+            if progress.length is not None:
+                piece = piece[: progress.length - sink.size]
+            if piece:
+                sink.write(piece)
+        if progress.length is not None and sink.size < progress.length:
+            # The connection closed early, or the server sent less of the range than was asked for.
+            text = f"the body ended after {sink.size} of {progress.length} bytes"
+            raise Passing(TransportError(text, file=_name(progress.request)))
+        return progress.result()
+
+    def _send(self, request: FetchRequest, headers: dict[str, str]) -> requests.Response:
+        """Send one GET, following redirects; each hop gets the credentials of its host only."""
+        url = request.url
+        for _ in range(_MAX_REDIRECTS):
+            failure: EarthSciIOError | Passing
+            try:
+                response = self._get(url, headers | _credentials(url, request))
+            except requests.exceptions.InvalidHeader:
+                failure = AuthError(
+                    "the credentials are no legal header value",
+                    file=_name(request),
+                    auth_realm=request.auth_realm,
+                )
+            except requests.RequestException as error:
+                failure = _connection_failure(error, request)
+            else:
+                if response.status_code not in _REDIRECTS or "Location" not in response.headers:
+                    return response
+                url = _redirected(response, url, request)
+                continue
+            raise failure
+        raise TransportError(f"more than {_MAX_REDIRECTS} redirects", file=_name(request))
+
+    def _get(self, url: str, headers: dict[str, str]) -> requests.Response:
+        bare = without_userinfo(url)
+        prepared = self._session.prepare_request(
+            requests.Request("GET", bare, headers=headers, auth=_as_given)
+        )
+        settings: dict[str, Any] = dict(self._session.merge_environment_settings(bare, {}, True, None, None))
+        return self._session.send(prepared, timeout=self._timeout, allow_redirects=False, **settings)
+
+
+def _as_given(prepared: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Leave the headers alone: `requests` would put netrc's over ours."""
+    return prepared
+
+
+def _credentials(url: str, request: FetchRequest) -> dict[str, str]:
+    """Return the credentials for one hop: those in its URL, else its realm's, else netrc's."""
+    return (
+        basic_of_url(url)
+        or credentials_for(url, home=request.home, auth=request.auth)
+        or netrc_headers(url, path=None)
+    )
+
+
+def _redirected(response: requests.Response, url: str, request: FetchRequest) -> str:
+    with response:
+        target = urljoin(without_userinfo(url), response.headers["Location"])
+    if urlsplit(target).scheme not in {"http", "https"}:
+        raise TransportError("redirected to what is not HTTP", file=_name(request), target=redact(target))
+    return target
+
+
+def _accept(response: requests.Response, progress: _Progress) -> int:
+    """Compare an answer with what is in the sink; return how many bytes of its body to skip."""
+    first, last = progress.request.byte_range or (0, None)
+    etag, modified = response.headers.get("ETag") or None, response.headers.get("Last-Modified") or None
+    declared = response.headers.get("Content-Length", "")
+    if response.status_code == 200:
+        # The file from its start: asked for, changed since, or a server that ignores ranges.
+        progress.restart()
+        length = int(declared) if declared.isdigit() else None
+        skip = first
+        if last is not None:
+            if length is not None and last >= length:
+                raise _short_of_range(progress.request, length)
+            length = last + 1 - first
+    else:
+        begin, total = _content_range(response, progress)
+        if progress.sink.size:
+            # The rest may lack headers its beginning had; where both say something, it must agree.
+            changed = _differ(etag, progress.etag) or _differ(modified, progress.last_modified)
+            etag, modified = etag or progress.etag, modified or progress.last_modified
+        else:
+            changed = False
+        if begin != first + progress.sink.size or changed:
+            progress.restart()
+            raise Passing(
+                TransportError(
+                    "the file changed, or the server sent another range", file=_name(progress.request)
+                )
+            )
+        if last is not None and total is not None and last >= total:
+            raise _short_of_range(progress.request, total)
+        length = last + 1 - first if last is not None else total
+        skip = 0
+    progress.etag, progress.last_modified, progress.length = etag, modified, length
+    progress.resumable = True
+    return skip
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and one != other
+
+
+def _content_range(response: requests.Response, progress: _Progress) -> tuple[int, int | None]:
+    match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
+    if match is None:
+        progress.restart()
+        raise Passing(
+            TransportError("a partial answer that does not say which part", file=_name(progress.request))
+        )
+    return int(match[1]), None if match[3] == "*" else int(match[3])
+
+
+def _short_of_range(request: FetchRequest, total: int) -> TransportError:
+    return TransportError("the byte range ends after the file does", file=_name(request), size=total)
+
+
+def _read(response: requests.Response, decode: bool, request: FetchRequest) -> bytes:
+    raw: urllib3.HTTPResponse = response.raw
+    try:
+        # One receive at a time: what arrived before a connection broke is kept.
+        return raw.read1(_PIECE, decode_content=decode) or b""
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        if isinstance(error, urllib3.exceptions.ReadTimeoutError):
+            text = "the transfer stood still for longer than the idle timeout"
+        elif any(isinstance(part, urllib3.exceptions.IncompleteRead) for part in (error, *error.args)):
+            text = "the connection closed before the body was complete"
+        else:
+            text = f"the transfer broke off: {redact(str(error))}"
+        failure = Passing(TransportError(text, file=_name(request)))
+    raise failure
+
+
+def _refusal(response: requests.Response, request: FetchRequest) -> Exception:
+    status = response.status_code
+    about: dict[str, Any] = {"file": _name(request), "status": status}
+    said = f"the server answered {status} {response.reason or ''}".rstrip()
+    if status in {404, 410}:
+        return SourceNotFound(said, **about)
+    if status in {401, 403}:
+        realm = request.auth_realm
+        where = f"the credentials of realm {realm!r}" if realm and request.auth else "credentials"
+        hint = f"Check {where}: Cache(auth={{realm: StaticHeaderAuth.bearer(...)}}) or netrc"
+        if realm and request.auth is None:
+            hint = f"No credentials are configured for realm {realm!r}; netrc was looked at. {hint}"
+        return AuthError(said, auth_realm=realm, hint=hint, **about)
+    error = TransportError(said, **about)
+    if status in _PASSING:
+        return Passing(error, _retry_after(response.headers.get("Retry-After")))
+    return error
+
+
+def _retry_after(text: str | None) -> float | None:
+    """Read ``Retry-After``: seconds, or a date."""
+    if text is None:
+        return None
+    if text.strip().isdigit():
+        return float(text)
+    try:
+        when = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    when = when.replace(tzinfo=UTC) if when.tzinfo is None else when
+    return max(0.0, (when - datetime.now(UTC)).total_seconds())
+
+
+def _connection_failure(error: requests.RequestException, request: FetchRequest) -> TransportError | Passing:
+    failure = TransportError(f"no connection: {redact(str(error))}", file=_name(request))
+    certificate = isinstance(error, requests.exceptions.SSLError)
+    passing = isinstance(error, (requests.ConnectionError, requests.Timeout)) and not certificate
+    return Passing(failure) if passing else failure
+
+
+def _name(request: FetchRequest) -> str:
+    return redact(request.url)
+
+
+def _redact_record(record: logging.LogRecord) -> bool:
+    """Take credentials out of a log record of a library below us: they log URLs."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(redact(arg) if isinstance(arg, str) else arg for arg in record.args)
+    return True
+
+
+def _guard_logs() -> None:
+    for name in ("urllib3.connectionpool", "urllib3.util.retry"):
+        logging.getLogger(name).addFilter(_redact_record)  # adding it again changes nothing
