@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import weakref
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from checkpoint_schedules import (
+    EndForward,
+    EndReverse,
+    Forward,
+    Move,
     NoneCheckpointSchedule,
+    Reverse,
     Revolve,
     SingleDiskStorageSchedule,
     SingleMemoryStorageSchedule,
+    StorageType,
 )
 from synthetic import DAY, MemoryForcing, grid, winds
 
@@ -110,6 +117,39 @@ def test_a_revolve_sweep_keeps_no_more_states_than_its_snapshots_and_the_one_at_
                 kept = {key: True for key in kept if key[0] is not action.storage}
         most = max(most, len({step for _, step in kept}))
     assert most <= snapshots + 1
+
+
+def test_states_are_forgotten_when_the_schedule_is_done_with_them():
+    class Counting(Logistic):
+        made, most = [], 0
+
+        def forward(self, x, s, t0, t1):
+            state = super().forward(x, s, t0, t1)
+            self.made.append(weakref.ref(state))
+            return state
+
+        def adjoint(self, lam, x, s, t0, t1):
+            self.most = max(self.most, sum(ref() is not None for ref in self.made))
+            return super().adjoint(lam, x, s, t0, t1)
+
+    model = Counting()
+    sweep.adjoint(model, Numbers(), np.ones(1), boundaries(20), lambda end: end, schedule=Revolve(20, 3))
+    # 3 snapshots, the state at work, the one a replay has just made, and the final one
+    assert model.most <= 6
+
+
+def test_a_schedule_may_keep_what_the_adjoint_needs_apart_from_what_is_at_work():
+    class Apart(list):
+        max_n = 3
+
+    ram, work = StorageType.RAM, StorageType.WORK
+    schedule = Apart([Forward(0, 3, False, True, ram), EndForward()])
+    for step in (2, 1, 0):
+        schedule += [Move(step, ram, work), Reverse(step + 1, step, True)]
+    schedule.append(EndReverse())
+    x = np.array([0.2, 0.6])
+    result = sweep.adjoint(Logistic(), Numbers(), x, boundaries(3), lambda end: end, schedule=schedule)
+    assert np.allclose(result.gradient, chain_rule(x, 3)[1], rtol=1e-13)
 
 
 def test_forward_takes_each_epoch_once_and_releases_it():
