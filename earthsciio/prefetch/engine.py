@@ -32,13 +32,11 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from time import perf_counter
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TypeVar
 
-from earthsciio.decode.abort import AbortToken
-from earthsciio.errors import Cancelled, GroupStateError
+from earthsciio.errors import GroupStateError
 from earthsciio.events import (
     DecodeFinished,
     DecodeStarted,
@@ -49,97 +47,23 @@ from earthsciio.events import (
     Submitted,
 )
 from earthsciio.fields import NativeDataset
-from earthsciio.records import DecodedRecord, OutputSpec, RecordLayout, RecordRef, RecordSource, Resolved
+from earthsciio.records import OutputSpec, RecordLayout, RecordRef, RecordSource
 
 from .buffers import arrays_of, footprint, seal, seal_fields
 from .holdings import Holdings, RecordUnit, SampleUnit, Unit, record_name
-from .ledger import Ledger, Reservation
+from .ledger import Ledger
 from .reuse import NEVER, Item, victims
 from .stats import Tally
+from .tasks import Claim, Failure, Plan, Settings, Task
 from .timeline import Timeline
 
-if TYPE_CHECKING:
-    from earthsciio.selection import Window
-
-__all__ = ["Engine", "Failure", "Settings", "Task", "Transform"]
+__all__ = ["Engine"]
 
 J = TypeVar("J")
 
 
-class Transform(Protocol):
-    """Runs on the worker, once per decoded dataset: ``transform(key, dataset)``.
-
-    It gives a dataset, or None if it has put the values into memory of the caller's own. It must be pure
-    but for that; the arrays it gets are read-only. One whose result is not as large as its input has an
-    attribute ``output_nbytes(key, outputs)``: the bytes of the result, from the arrays of the records
-    behind the dataset.
-    """
-
-    def __call__(self, key: str, dataset: NativeDataset, /) -> NativeDataset | None:
-        """Transform a dataset of member `key`."""
-        ...
-
-
-@dataclass(slots=True)
-class _Plan:
-    """What making a sample takes; `assembled` and `transformed` are bytes on top of the records'."""
-
-    resolved: Resolved
-    layouts: dict[RecordRef, RecordLayout]
-    assembled: int
-    transformed: int
-
-    @property
-    def extra(self) -> int:
-        return self.assembled + self.transformed
-
-
-@dataclass(slots=True, eq=False)
-class _Claim:
-    """A record that a sample in production decodes, and the others in production that wait for it."""
-
-    waiting: list[Task] = field(default_factory=list)
-
-
-@dataclass(slots=True, eq=False)
-class Task:
-    """One step of one sample: its planning, or its production if it has a plan."""
-
-    item: Item
-    slot: int
-    tally: Tally
-    plan: _Plan | None = None
-    reservation: Reservation | None = None
-    token: AbortToken = field(default_factory=AbortToken)
-    claims: dict[RecordRef, _Claim] = field(default_factory=dict)
-    inputs: dict[RecordRef, DecodedRecord] = field(default_factory=dict)
-    failed: Exception | None = None  # what became of a record it waits for
-    waited: float = 0.0
-
-    def give(self, decoded: DecodedRecord, marks: Mapping[int, int]) -> None:
-        """Hand it a record that it needs."""
-        if self.reservation is not None:  # else it has ended
-            self.inputs[decoded.record] = decoded
-            self.reservation.hold(marks, decoded)
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An error of a sample, with the traceback it had before anybody raised it again."""
-
-    error: Exception
-    traceback: TracebackType | None
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a group was made with. Not `threaded`: everything happens inside ``take``."""
-
-    windows: Mapping[str, tuple[Window | None, ...]]
-    depth: int
-    fetch_ahead: int
-    threaded: bool
-    transform: Transform | None
+class _OrphanedError(Exception):
+    """Nobody decodes a record that a sample waits for any more."""
 
 
 class Engine:
@@ -172,9 +96,9 @@ class Engine:
         self._held = Holdings(ledger, timeline, self._dropped)
         self._first_slot = 0
         self._limit = NEVER  # the first slot that failed
-        self._plans: dict[Item, _Plan] = {}
+        self._plans: dict[Item, Plan] = {}
         self._tasks: dict[Item, Task] = {}  # those that are not aborted
-        self._claims: dict[tuple[str, RecordRef], _Claim] = {}
+        self._claims: dict[tuple[str, RecordRef], Claim] = {}
         self._needs: dict[str, int] = {}  # bytes that the last sample of a member was admitted with
         self._fetched: set[Item] = set()
         self._announced = 0  # slots whose samples were said to be submitted
@@ -339,11 +263,12 @@ class Engine:
             unit = self._held.records.get((item.key, record))
             claim = self._claims.get((item.key, record))
             if unit is not None:
+                unit.last_slot = max(unit.last_slot, slot)
                 task.give(unit.decoded, unit.footprint)
             elif claim is not None:
                 claim.waiting.append(task)
             else:
-                task.claims[record] = self._claims[item.key, record] = _Claim()
+                task.claims[record] = self._claims[item.key, record] = Claim()
         return task
 
     def _make_room(self, slot: int, sizes: list[int], extra: int, promised: int) -> bool:
@@ -383,9 +308,12 @@ class Engine:
     def run(self, task: Task) -> None:
         """Do a task. Called without the lock; raises only what is no Exception."""
         began = perf_counter()
-        result: _Plan | SampleUnit | Exception
+        result: Plan | SampleUnit | Exception
         try:
             result = self._make_plan(task) if task.plan is None else self._produce(task, task.plan)
+        except _OrphanedError:
+            assert task.plan is not None
+            result = task.plan  # it decodes the record itself, once there is room for that
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the take that needs it
             _forget_frames(error)
             result = error
@@ -415,7 +343,7 @@ class Engine:
             del job  # it refers to a sample
             self.flush()
 
-    def _make_plan(self, task: Task) -> _Plan:
+    def _make_plan(self, task: Task) -> Plan:
         key, anchor = task.item
         source, windows = self._members[key], self.settings.windows[key]
         resolved = source.resolve(self.timeline.anchors[key][anchor])
@@ -426,7 +354,7 @@ class Engine:
                 layouts[record] = source.measure(record, windows)
         behind = [layouts[record] for record in resolved.records]
         assembled = source.assembly_nbytes(resolved, behind)
-        return _Plan(resolved, layouts, assembled, self._transformed_nbytes(key, behind))
+        return Plan(resolved, layouts, assembled, self._transformed_nbytes(key, behind))
 
     def _transformed_nbytes(self, key: str, behind: list[RecordLayout]) -> int:
         if self.settings.transform is None:
@@ -440,7 +368,7 @@ class Engine:
                 outputs.setdefault(output.window, []).append(output)
         return sum(int(declared(key, tuple(specs))) for specs in outputs.values())
 
-    def _produce(self, task: Task, plan: _Plan) -> SampleUnit:
+    def _produce(self, task: Task, plan: Plan) -> SampleUnit:
         assert task.reservation is not None
         key = task.item.key
         for record in list(task.claims):
@@ -486,6 +414,10 @@ class Engine:
             decoded = self._members[key].decode_record(record, layout, task.reservation.allocate, task.token)
         except BaseException as error:
             finished(0, repr(error))
+            if isinstance(error, Exception):
+                with self.lock:
+                    for waiting in self._end_claim(task, record).waiting:
+                        waiting.failed = error
             raise
         decoded = replace(
             decoded,
@@ -494,43 +426,46 @@ class Engine:
         )
         marks = footprint(arrays_of(*decoded.fields, *decoded.coords))
         with self.lock:
-            claim = task.claims.pop(record)
-            for taker in (task, *claim.waiting):
+            takers = (task, *self._end_claim(task, record).waiting)
+            for taker in takers:
                 taker.give(decoded, marks)
             for tally in (task.tally, self.total):
                 tally.decoded(key, decoded, layout.nbytes)
-            if not task.token.is_set():
-                del self._claims[key, record]
-                if task.slot <= self._limit:
-                    self._held.add(RecordUnit(key, decoded, layout, marks))
-            self.lock.notify_all()
+            if task.slot <= self._limit and not task.token.is_set():
+                last_slot = max(taker.slot for taker in takers)
+                self._held.add(RecordUnit(key, decoded, layout, marks, last_slot))
         finished(layout.nbytes)
 
-    def _wait_for_inputs(self, task: Task, plan: _Plan) -> None:
+    def _end_claim(self, task: Task, record: RecordRef) -> Claim:
+        claim = task.claims.pop(record)
+        if not task.token.is_set():  # claims of an aborted order are forgotten, and may have been made anew
+            del self._claims[task.item.key, record]
+        self.lock.notify_all()
+        return claim
+
+    def _wait_for_inputs(self, task: Task, plan: Plan) -> None:
         """Wait for the records that others decode."""
         with self.lock:
             while any(record not in task.inputs for record in plan.layouts):
+                task.token.check()
                 if task.failed is not None:
                     raise task.failed
-                task.token.check()
+                if task.orphaned:
+                    raise _OrphanedError
                 began = perf_counter()
                 self.lock.wait()
                 task.waited += perf_counter() - began
 
-    def _settle(self, task: Task, result: _Plan | SampleUnit | Exception | None, began: float) -> None:
+    def _settle(self, task: Task, result: Plan | SampleUnit | Exception | None, began: float) -> None:
         """End a task: keep what came of it, and let go of what it held. Takes the lock."""
         with self.lock:
             item, aborted = task.item, task.token.is_set()
             for tally in (task.tally, self.total):
                 seconds = perf_counter() - began - task.waited
                 tally.worked(item.key, seconds, first=task.slot == self._first_slot)
-            for record, claim in task.claims.items():
-                for waiting in claim.waiting:
-                    waiting.failed = (
-                        result if isinstance(result, Exception) else Cancelled("the decode ended")
-                    )
-                if not aborted:
-                    del self._claims[item.key, record]
+            for record in list(task.claims):  # those it didn't come to
+                for waiting in self._end_claim(task, record).waiting:
+                    waiting.orphaned = True
             if not aborted:
                 del self._tasks[item]
                 self._keep(task, result)
@@ -541,9 +476,9 @@ class Engine:
             self.busy.discard(task)
             self.lock.notify_all()
 
-    def _keep(self, task: Task, result: _Plan | SampleUnit | Exception | None) -> None:
+    def _keep(self, task: Task, result: Plan | SampleUnit | Exception | None) -> None:
         item = task.item
-        if isinstance(result, _Plan):
+        if isinstance(result, Plan):
             self._plans[item] = result
             self._held.learn(item, result.resolved.records)
         elif isinstance(result, SampleUnit):

@@ -21,13 +21,14 @@ from earthsciio.events import Emitter, Event, Listener, OrderStarted, Taken, Wai
 from earthsciio.records import RecordSource
 from earthsciio.selection import Window, parse_selection
 
-from .engine import Engine, Failure, Settings, Transform
+from .engine import Engine
 from .holdings import SampleUnit
 from .ledger import Ledger
 from .limits import default_max_bytes
 from .orders import Order, OrderLike, as_order
 from .samples import EpochSample, Sample
 from .stats import Stats, Tally
+from .tasks import Failure, Settings, Transform
 from .timeline import Clip, Timeline, as_clip, check_members, lay_out
 from .workers import Crew
 

@@ -35,13 +35,22 @@ RecordKey: TypeAlias = tuple[str, RecordRef]
 
 @dataclass(slots=True, eq=False)
 class RecordUnit:
-    """A decoded record of a member."""
+    """A decoded record of a member.
+
+    Attributes
+    ----------
+    last_slot : int
+        The last slot that it went into a sample of.
+    due : int
+        After which slot to see whether the order still needs it; :data:`NEVER`: at the next take.
+    """
 
     key: str
     decoded: DecodedRecord
     layout: RecordLayout
     footprint: dict[int, int]
-    held: bool = False
+    last_slot: int
+    due: int = NEVER
 
     @property
     def name(self) -> str:
@@ -61,6 +70,8 @@ class SampleUnit:
         The last slot it serves, if it was staged in the caller's memory; None: any slot.
     served : int
         How often it was handed out.
+    due : int
+        As of a record.
     """
 
     item: Item
@@ -69,7 +80,7 @@ class SampleUnit:
     copied: bool
     until: int | None = None
     served: int = 0
-    held: bool = False
+    due: int = NEVER
 
     @property
     def key(self) -> str:
@@ -137,8 +148,9 @@ class Holdings:
         self._on_drop = on_drop
         self._lent: WeakValueDictionary[tuple[Item, int], NativeDataset] = WeakValueDictionary()
         self._takers = _Takers()
-        self._due: dict[int, list[Unit]] = {}
-        self._spent: list[Unit] = []
+        self._due: dict[
+            int, dict[Unit, None]
+        ] = {}  # units by the slot at which to look at them; ordered sets
         self.begin((), 0)
 
     # The order.
@@ -149,10 +161,12 @@ class Holdings:
         self.uses = Uses(order, of_epoch)
         self._kind_uses = Uses(order, {key: kinds[key][of_epoch[key]] for key in of_epoch})
         self.cursor = cursor
-        self._due, self._spent = {}, []
+        self._due.clear()
         for sample in [sample for sample in self.samples.values() if sample.until is not None]:
             self.drop(sample)
         for unit in self._units():
+            if isinstance(unit, RecordUnit):
+                unit.last_slot = -1  # slots of the new order are others
             self._file(unit)
         for kind in list(self._takers.records):
             self._forget_if_useless(kind)
@@ -160,14 +174,15 @@ class Holdings:
     def advance(self) -> None:
         """Go past the slot at the cursor: drop what was last needed before it, note what it needed last."""
         slot, self.cursor = self.cursor, self.cursor + 1
-        spent, self._spent = self._spent, []
+        spent = list(self._due.pop(NEVER, ()))
+        for unit in list(self._due.pop(slot, ())):
+            self._file(unit)
+            if isinstance(unit, SampleUnit) and unit.until is not None:
+                spent.append(unit)  # staged: never kept
         for unit in spent:
-            if unit.held:
-                self._drop_or_file(unit)
-        for unit in self._due.pop(slot, ()):
-            if unit.held and isinstance(unit, SampleUnit) and unit.until is not None:
-                self._drop_or_file(unit)  # staged: never kept
-            elif unit.held:
+            if self.next_use(unit) == NEVER:
+                self.drop(unit)
+            else:
                 self._file(unit)
         for key in self._timeline.anchors:
             self._forget_if_useless(self._kind(self.uses.at(key, slot)))
@@ -197,15 +212,14 @@ class Holdings:
             self.records[unit.key, unit.decoded.record] = unit
         else:
             self.samples[unit.item] = unit
-        unit.held = True
         self._ledger.hold(unit.footprint)
         self._file(unit)
 
     def drop(self, unit: Unit) -> None:
         """Let go of a unit. A sample that was handed out is found again while the consumer holds it."""
         needed = self.next_use(unit) != NEVER
-        unit.held = False
         self._ledger.release(unit.footprint)
+        self._due.get(unit.due, {}).pop(unit, None)
         if isinstance(unit, RecordUnit):
             del self.records[unit.key, unit.decoded.record]
             for kind in list(self._takers.kinds.get((unit.key, unit.decoded.record), ())):
@@ -265,16 +279,10 @@ class Holdings:
 
     def _file(self, unit: Unit) -> None:
         next_use = self.next_use(unit)
-        if next_use == NEVER:
-            self._spent.append(unit)
-        else:
-            self._due.setdefault(next_use, []).append(unit)
-
-    def _drop_or_file(self, unit: Unit) -> None:
-        if self.next_use(unit) == NEVER:
-            self.drop(unit)
-        else:
-            self._file(unit)
+        if next_use == NEVER and isinstance(unit, RecordUnit) and unit.last_slot >= self.cursor:
+            next_use = unit.last_slot  # it is used up, but its sample is not
+        unit.due = next_use
+        self._due.setdefault(next_use, {})[unit] = None
 
     def _forget_if_useless(self, kind: Kind) -> None:
         records = self._takers.records.get(kind, ())

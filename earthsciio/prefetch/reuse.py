@@ -54,7 +54,7 @@ class Uses:
         for key, anchor_of in of_epoch.items():
             anchors = anchor_of[epochs]
             by_anchor = np.argsort(anchors, kind="stable")
-            n_anchors = int(anchor_of[-1]) + 1 if len(anchor_of) else 0
+            n_anchors = int(anchor_of.max(initial=-1)) + 1
             self._anchors[key] = array("q", anchors.tobytes())
             self._slots[key] = array("q", by_anchor.astype(np.int64).tobytes())
             first = np.searchsorted(anchors[by_anchor], np.arange(n_anchors + 1))

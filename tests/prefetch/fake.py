@@ -13,6 +13,7 @@ import numpy as np
 from earthsciio.decode.abort import AbortToken
 from earthsciio.errors import TimeBeforeStart, TimePastEnd
 from earthsciio.fields import NativeDataset, NativeField, Time
+from earthsciio.prefetch import PrefetchGroup
 from earthsciio.records import DecodedRecord, OutputSpec, RecordLayout, RecordRef, Resolved
 
 T0 = datetime(2020, 1, 1, tzinfo=UTC)
@@ -65,8 +66,8 @@ class FakeSource:
         self.reached: dict[Any, threading.Event] = {}
         self.latency: Callable[[int], None] | None = None
         self.aliases: dict[int, int] = {}  # anchors that are made of another one's record
-        self.coarse: dict[int, int] = {}
         self._lock = threading.Lock()
+        self.blocked = 0  # threads held at a gate
         self.running = 0
         self.most_running = 0
 
@@ -95,9 +96,14 @@ class FakeSource:
         if where in self.reached:
             self.reached[where].set()
         gate = self.gates.get(where)
-        while gate is not None and not gate.wait(0.005):
-            if abort is not None:
-                abort.check()
+        if gate is not None and not gate.is_set():
+            self.blocked += 1
+            try:
+                while not gate.wait(0.002):
+                    if abort is not None:
+                        abort.check()
+            finally:
+                self.blocked -= 1
         if where in self.failing:
             raise self.failing[where]
 
@@ -231,3 +237,23 @@ class FakeSource:
     def nbytes(self) -> int:
         """Bytes of one record."""
         return 8 * self.size
+
+
+def quiet(group: PrefetchGroup, *sources: FakeSource) -> None:
+    """Return when every thread of a group waits, for something to do or at a gate of these sources."""
+    engine, crew = group._engine, group._crew
+    assert engine is not None
+    assert crew is not None
+    for _ in range(20_000):
+        with engine.lock:
+            alive = [thread for thread in crew._threads.values() if thread.is_alive()]
+            waiting = len(engine.lock._waiters)  # those notified have left
+            if waiting + sum(source.blocked for source in sources) >= len(alive):
+                return
+        threading.Event().wait(0.001)
+    raise AssertionError("the group never came to rest")
+
+
+def values(sample: Any, window: int | None = None) -> Any:
+    """The array of a sample of a FakeSource."""
+    return (sample.data if window is None else sample.data[window])["v"].data

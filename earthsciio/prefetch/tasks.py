@@ -1,0 +1,99 @@
+"""What the engine's work is made of: a sample's plan, the task that makes it, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+from earthsciio.decode.abort import AbortToken
+from earthsciio.fields import NativeDataset
+from earthsciio.records import DecodedRecord, RecordLayout, RecordRef, Resolved
+
+from .ledger import Reservation
+from .reuse import Item
+from .stats import Tally
+
+if TYPE_CHECKING:
+    from earthsciio.selection import Window
+
+__all__ = ["Claim", "Failure", "Plan", "Settings", "Task", "Transform"]
+
+
+class Transform(Protocol):
+    """Runs on the worker, once per decoded dataset: ``transform(key, dataset)``.
+
+    It gives a dataset, or None if it has put the values into memory of the caller's own. It must be pure
+    but for that; the arrays it gets are read-only. One whose result is not as large as its input has an
+    attribute ``output_nbytes(key, outputs)``: the bytes of the result, from the arrays of the records
+    behind the dataset.
+    """
+
+    def __call__(self, key: str, dataset: NativeDataset, /) -> NativeDataset | None:
+        """Transform a dataset of member `key`."""
+        ...
+
+
+@dataclass(slots=True)
+class Plan:
+    """What making a sample takes; `assembled` and `transformed` are bytes on top of the records'."""
+
+    resolved: Resolved
+    layouts: dict[RecordRef, RecordLayout]
+    assembled: int
+    transformed: int
+
+    @property
+    def extra(self) -> int:
+        """Bytes on top of the records'."""
+        return self.assembled + self.transformed
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """A record that a sample in production decodes, and the others in production that wait for it."""
+
+    waiting: list[Task] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One step of one sample: its planning, or its production if it has a plan."""
+
+    item: Item
+    slot: int
+    tally: Tally
+    plan: Plan | None = None
+    reservation: Reservation | None = None
+    token: AbortToken = field(default_factory=AbortToken)
+    claims: dict[RecordRef, Claim] = field(default_factory=dict)
+    inputs: dict[RecordRef, DecodedRecord] = field(default_factory=dict)
+    failed: Exception | None = None  # what a record that it waited for raised
+    orphaned: bool = False  # a record that it waited for was not tried
+    waited: float = 0.0
+
+    def give(self, decoded: DecodedRecord, marks: Mapping[int, int]) -> None:
+        """Hand it a record that it needs."""
+        if self.reservation is not None:  # else it has ended
+            self.inputs[decoded.record] = decoded
+            self.reservation.hold(marks, decoded)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error of a sample, with the traceback it had before anybody raised it again."""
+
+    error: Exception
+    traceback: TracebackType | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a group was made with. Not `threaded`: everything happens inside ``take``."""
+
+    windows: Mapping[str, tuple[Window | None, ...]]
+    depth: int
+    fetch_ahead: int
+    threaded: bool
+    transform: Transform | None
