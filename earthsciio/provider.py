@@ -22,7 +22,7 @@ from .contents import Contents, Variable
 from .decode import ArrayRequest, decode_arrays
 from .decode.abort import AbortToken
 from .decode.plan import ArrayPlan, plan_reads
-from .errors import DecodeError, EarthSciIOError, FileFormatError, SelectionError, VariableNotFound
+from .errors import DecodeError, FileFormatError, SelectionError, VariableNotFound
 from .fields import NativeDataset, NativeField, Time
 from .formats import Reader, create_reader
 from .formats import supports_selection as reader_supports_selection
@@ -488,13 +488,9 @@ class Provider:
                 kind[window][variable.info.name] = NativeField(out, dims, variable.attrs)
             full = [np.expand_dims(out, axis) for out in outs] if pinned and axis is not None else outs
             requests.append(ArrayRequest(variable.info, variable.spec, each.plan, tuple(full)))
-        try:
-            with self._series.open(plan.path, record.url) as (file, contents):
-                self._check_version(record, contents, plan.path)
-                report = decode_arrays(file, requests, abort)
-        except EarthSciIOError as error:
-            error.file = error.file or plan.path
-            raise
+        with self._series.open(plan.path, record.url) as (file, contents):
+            self._check_version(record, contents, plan.path)
+            report = decode_arrays(file, requests, abort)
         return DecodedRecord(
             record, fields, coords, plan.time_axes, plan.time_name, report.bytes_read, report.fallbacks
         )

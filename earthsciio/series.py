@@ -135,6 +135,7 @@ class FileSeries:
             with files.lease(self.reader, path) as lease:
                 yield lease.file, self._learn(lease, path)
         except EarthSciIOError as error:
+            error.file = error.file or path
             if url != path and url not in str(error):
                 error.add_note(f"fetched from {url}")
             raise
