@@ -44,7 +44,14 @@ from .errors import (
     VariableNotFound,
 )
 from .fields import NativeDataset, NativeField, to_xarray
-from .formats import NetCDFReader, format_registry, reader_option_names, supports_selection
+from .formats import (
+    CSVReader,
+    NetCDFReader,
+    ZarrReader,
+    format_registry,
+    reader_option_names,
+    supports_selection,
+)
 from .provider import Provider
 from .registry import Registry
 from .selection import Window
@@ -53,6 +60,7 @@ from .source import DataSource, SourceTemporal
 __all__ = [
     "AuthError",
     "BackendNotRegistered",
+    "CSVReader",
     "Cache",
     "CacheEntry",
     "CacheMiss",
@@ -88,6 +96,7 @@ __all__ = [
     "Unsupported",
     "VariableNotFound",
     "Window",
+    "ZarrReader",
     "cache_key",
     "format_registry",
     "range_keyed_url",

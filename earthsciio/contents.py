@@ -17,7 +17,7 @@ from .decode.abort import AbortToken
 from .decode.plan import plan_reads
 from .decode.reference import ArrayRequest, decode_reference
 from .decode.values import ValueOptions, ValueSpec, value_spec
-from .errors import NotATimeAxis, TimeAxisError, Unsupported, VariableNotFound
+from .errors import FileFormatError, NotATimeAxis, TimeAxisError, Unsupported, VariableNotFound
 from .fields import Array
 from .formats.base import ArrayInfo, OpenFile, Reader
 from .selection import Span
@@ -127,6 +127,8 @@ def read_contents(
         If a declared variable is not in the file.
     Unsupported
         If a variable to be delivered has a type that can't be.
+    FileFormatError
+        If two variables to be delivered disagree about a dimension's length.
     TimeAxisError
         If the time coordinate can't be decoded.
     """
@@ -158,11 +160,7 @@ def read_contents(
         for name in _coordinate_names(arrays, fields)
         if name not in fields and name != time_name and _is_carried(arrays[name], carried)
     }
-    sizes = {
-        dim: size
-        for each in (*coords.values(), *fields.values())
-        for dim, size in zip(each.info.dims, each.info.shape, strict=True)
-    }
+    sizes = _sizes({**coords, **fields}, path)
     axis = None
     if temporal is not None and time_name is not None:
         try:
@@ -174,6 +172,19 @@ def read_contents(
     lengths = (info.shape[info.dims.index(time_dim)] for info in arrays.values() if time_dim in info.dims)
     records = next(lengths, None)
     return Contents(identity, fields, coords, sizes, time_name or time_dim or "", axis, records)
+
+
+def _sizes(variables: Mapping[str, Variable], path: str) -> dict[str, int]:
+    """Give the length of every dimension; a store may hold two of them under one name."""
+    sizes: dict[str, int] = {}
+    for name, variable in variables.items():
+        for dim, size in zip(variable.info.dims, variable.info.shape, strict=True):
+            if sizes.setdefault(dim, size) != size:
+                raise FileFormatError(
+                    f"dimension {dim!r} has length {size}, but {sizes[dim]} in other variables",
+                    file=path, variable=name, hint="It may be half written; else leave variables out",
+                )  # fmt: skip
+    return sizes
 
 
 def _words(info: ArrayInfo, attribute: str) -> list[str]:

@@ -12,13 +12,17 @@ from earthsciio.errors import UnknownReaderOption
 from earthsciio.registry import Registry
 
 from .base import ArrayInfo, OpenFile, Reader
+from .csv import CSVReader
 from .netcdf import NetCDFReader
+from .zarr import ZarrReader
 
 __all__ = [
     "ArrayInfo",
+    "CSVReader",
     "NetCDFReader",
     "OpenFile",
     "Reader",
+    "ZarrReader",
     "create_reader",
     "format_registry",
     "reader_option_names",
@@ -26,7 +30,9 @@ __all__ = [
 ]
 
 format_registry: Registry[Reader] = Registry("format")
+format_registry.register("csv", CSVReader)
 format_registry.register("netcdf", NetCDFReader)
+format_registry.register("zarr", ZarrReader)
 
 
 def reader_option_names(reader: type[Reader] | Reader) -> frozenset[str]:

@@ -8,6 +8,7 @@ registering the reader; ``earthsciio.testing`` runs the conformance suite on it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -18,7 +19,7 @@ from earthsciio.errors import DeclarationError
 from earthsciio.fields import Array
 from earthsciio.selection import parse_selection
 
-__all__ = ["ArrayInfo", "OpenFile", "Reader", "virtual_chunks"]
+__all__ = ["ArrayInfo", "OpenFile", "Reader", "file_identity", "virtual_chunks"]
 
 #: Reads of arrays that are not stored in chunks are cut into pieces of about this many bytes.
 _PIECE = 1 << 20
@@ -155,7 +156,28 @@ class Reader:
         if self.precision not in ("float64", "source"):
             raise DeclarationError(f"precision is 'float64' or 'source', not {self.precision!r}")
         if self.select is not None:
-            parse_selection(self.select)
+            object.__setattr__(self, "select", parse_selection(self.select))  # hashable, as readers are
+
+    def identity(self, path: str) -> tuple[Any, ...]:
+        """Give what tells this version of a file or store from another.
+
+        Called before every use of the file, so it has to be cheap: no element and no chunk is looked at.
+
+        Returns
+        -------
+        tuple
+            `path` first; hashable, and picklable.
+
+        Raises
+        ------
+        OSError
+            If there is no such file.
+        """
+        return file_identity(path)
+
+    def fetchable(self, url: str) -> bool:  # noqa: ARG002 - formats of one file need not look
+        """Whether the cache can hold what is at a URL: one file, not a store of many objects."""
+        return True
 
     def open(self, path: str) -> OpenFile:
         """Open a file or store for reading.
@@ -166,6 +188,12 @@ class Reader:
             If it is not of this format, empty or truncated; the text names the file.
         """
         raise NotImplementedError(f"{type(self).__name__} does not open {path}")
+
+
+def file_identity(path: str) -> tuple[Any, ...]:
+    """Give what tells this version of a plain file from another: (path, inode, size, mtime in ns)."""
+    status = os.stat(path)  # noqa: PTH116 - as good as Path.stat, and called before every use
+    return (path, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def virtual_chunks(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

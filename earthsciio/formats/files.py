@@ -1,14 +1,13 @@
 """Open files, shared: metadata is read once per version of a file, and few descriptors stay open.
 
 Every provider of the process that reads one file with equal options shares one :class:`OpenFile`. A version
-is known by (path, inode, size, mtime); a file that was replaced is opened anew, and whoever still reads the
-old one is told. At most :data:`MAX_OPEN` idle files keep a descriptor, so that a series of any length can
-be walked under a small ``ulimit -n``.
+is known by what ``reader.identity`` says of it; a file that was replaced is opened anew, and whoever still
+reads the old one is told. At most :data:`MAX_OPEN` idle files keep a descriptor, so that a series of any
+length can be walked under a small ``ulimit -n``.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from typing import Any
 
 from .base import OpenFile, Reader
 
-__all__ = ["MAX_KNOWN", "MAX_OPEN", "Lease", "close_idle", "file_identity", "lease"]
+__all__ = ["MAX_KNOWN", "MAX_OPEN", "Lease", "close_idle", "lease"]
 
 #: Files whose metadata is remembered.
 MAX_KNOWN = 128
@@ -48,12 +47,6 @@ _lock = threading.Lock()
 _entries: OrderedDict[tuple[Reader, str], _Entry] = OrderedDict()
 
 
-def file_identity(path: str) -> tuple[Any, ...]:
-    """Give what tells this version of a file from another: (path, inode, size, mtime in ns)."""
-    status = os.stat(path)  # noqa: PTH116 - a path may be a store the reader resolves
-    return (path, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
 @contextmanager
 def lease(reader: Reader, path: str) -> Iterator[Lease]:
     """Use a file: opened, or found open, for the time of the ``with`` block.
@@ -63,7 +56,7 @@ def lease(reader: Reader, path: str) -> Iterator[Lease]:
     FileFormatError
         What ``reader.open`` raises; a failed open is not remembered.
     """
-    identity = file_identity(path)
+    identity = reader.identity(path)
     key = (reader, path)
     with _lock:
         entry = _entries.get(key)
