@@ -1,0 +1,114 @@
+"""``earthsciio check``: whether the sources of a file are there and are what it says they are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import Any
+
+from earthsciio.declare import Case, load_case
+from earthsciio.survey import SourceSurvey, survey
+
+from .output import format_bytes, print_table
+
+__all__ = ["configure", "run"]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("file", metavar="FILE.yaml", help="sources or a case")
+    parser.add_argument("--json", action="store_true", help="print the whole report as JSON")
+    parser.add_argument("--offline", action="store_true", help="look at local and cached files only")
+    parser.epilog = "Exit code: 0 if all is well, 1 if a source has a problem, 2 if the file itself is wrong."
+
+
+def run(args: argparse.Namespace) -> int:
+    """Survey every source, and report."""
+    case = load_case(args.file)
+    cache = case.open_cache()
+    cache.offline = cache.offline or args.offline
+    reports = [survey(source, cache, clip=case.clip, window=case.window) for source in case.sources.values()]
+    problems = _across(reports)
+    ok = not problems and all(report.ok for report in reports)
+    if args.json:
+        print(json.dumps(_plain(case, reports, problems, ok=ok), indent=2))
+    else:
+        _show(case, reports, problems)
+    return 0 if ok else 1
+
+
+def _across(reports: list[SourceSurvey]) -> list[str]:
+    """Say what is wrong with the sources taken together."""
+    calendars = {report.name: report.calendar for report in reports if report.calendar is not None}
+    if len(set(calendars.values())) < 2:
+        return []
+    listed = ", ".join(f"{name} {calendar}" for name, calendar in calendars.items())
+    return [f"one group of sources has one calendar; here are {listed}. Declare `calendar` alike"]
+
+
+def _per_epoch(reports: list[SourceSurvey]) -> int:
+    return sum(report.bytes_per_epoch for report in reports if report.kind == "DISCRETE")
+
+
+def _plain(case: Case, reports: list[SourceSurvey], problems: list[str], *, ok: bool) -> dict[str, Any]:
+    return {
+        "file": str(case.file),
+        "case": case.name,
+        "ok": ok,
+        "bytes_per_epoch": _per_epoch(reports),
+        "problems": problems,
+        "sources": [{"ok": report.ok, **asdict(report)} for report in reports],
+    }
+
+
+def _show(case: Case, reports: list[SourceSurvey], problems: list[str]) -> None:
+    print(f"{case.name}: {case.file}")
+    headers = [
+        "source",
+        "format",
+        "calendar",
+        "from",
+        "to",
+        "files",
+        "anchors",
+        "records found",
+        "bytes/epoch",
+        "",
+    ]
+    rows = []
+    for report in reports:
+        found = [f"{file.found} of {file.expected}" for file in report.opened if file.expected]
+        rows.append(
+            [
+                report.name,
+                report.format,
+                report.calendar or "-",
+                report.start or "-",
+                report.end or "-",
+                "-" if report.files is None else report.files,
+                "-" if report.anchors is None else report.anchors,
+                ", ".join(found) or "-",
+                format_bytes(report.bytes_per_epoch),
+                "ok" if report.ok else "PROBLEM",
+            ]
+        )
+    print_table(headers, rows)
+    for report in reports:
+        print(f"\n{report.name}")
+        for file in report.opened:
+            sizes = ", ".join(f"{dim} {size}" for dim, size in file.sizes.items())
+            span = "" if file.span is None else f"; {file.span[0]} to {file.span[1]}"
+            print(f"  {file.url}: {sizes}{span}")
+        for field in report.fields:
+            dims = ", ".join(f"{dim} {size}" for dim, size in zip(field.dims, field.shape, strict=True))
+            print(f"  delivers {field.name} ({dims}) {field.dtype}")
+        for text in report.warnings:
+            print(f"  warning: {text}")
+        for text in report.problems:
+            print(f"  problem: {text}")
+    for text in problems:
+        print(f"\nproblem: {text}")
+    count = len(problems) + sum(len(report.problems) for report in reports)
+    verdict = "all is well" if count == 0 else f"{count} problem{'s' if count > 1 else ''}"
+    print(f"\n{len(reports)} sources, {format_bytes(_per_epoch(reports))} per epoch: {verdict}")

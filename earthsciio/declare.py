@@ -1,0 +1,455 @@
+"""Sources and cases from YAML, and sources back to YAML.
+
+:func:`load_sources` and :func:`load_case` read the same kind of file (its schema is
+:mod:`earthsciio.settings`). What they give is resolved and checked: variables and templates are filled in,
+paths are relative to the file's folder, times and durations are read in their calendar, formats and reader
+options exist. An error names file, line and key. Files of data are not opened.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import yaml
+
+from .calendars import Duration, calendar
+from .errors import DeclarationError
+from .fields import Time
+from .formats import create_reader
+from .selection import Window, parse_selection
+from .series import is_local_path
+from .settings import (
+    ByteSize,
+    CacheSettings,
+    FileSettings,
+    GridSettings,
+    ModelSettings,
+    OutputSettings,
+    PartitionSettings,
+    PrefetchSettings,
+    RestartSettings,
+    ScatterSettings,
+    SourceSettings,
+    SweepSettings,
+    TemporalSettings,
+    json_schema,
+)
+from .shape import convert, nearest
+from .source import _DIRECTIVE, DataSource, SourceTemporal, parse_time
+from .yamltext import CORE_SCALARS, Document, Key
+
+if TYPE_CHECKING:
+    from .cache import Cache
+    from .provider import Provider
+
+__all__ = ["Case", "dump_sources", "json_schema", "load_case", "load_sources"]
+
+_BRACES: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A run, declared: its sources and everything an integrator needs to know besides.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    file : pathlib.Path
+        Where it was declared.
+    sources : mapping of str to DataSource
+        By name, which is also the key of the member in a PrefetchGroup.
+    clip : (start, end)
+        The time it covers, in the calendar of its sources; either may be None.
+    window : Window or None
+        The part of the grid it covers.
+    grid, partition, prefetch, cache, scatter, model, sweep, restart, output
+        What was declared, or the defaults (:mod:`earthsciio.settings`). Paths are absolute.
+    """
+
+    name: str
+    file: Path
+    sources: Mapping[str, DataSource]
+    clip: tuple[Time | None, Time | None]
+    window: Window | None
+    grid: GridSettings
+    partition: PartitionSettings
+    prefetch: PrefetchSettings
+    cache: CacheSettings
+    scatter: ScatterSettings
+    model: ModelSettings | None
+    sweep: SweepSettings
+    restart: RestartSettings | None
+    output: OutputSettings
+
+    def open_cache(self) -> Cache:
+        """Give the cache it declares."""
+        from .cache import Cache
+
+        return Cache(root=self.cache.root, offline=self.cache.offline, verify=self.cache.verify)
+
+    def providers(self, cache: Cache | None = None) -> dict[str, Provider]:
+        """Give a provider per source, CONST ones included, all on one cache."""
+        from .provider import Provider
+
+        shared = self.open_cache() if cache is None else cache
+        return {name: Provider(source, shared) for name, source in self.sources.items()}
+
+    def group_options(self) -> dict[str, Any]:
+        """Give the keyword arguments of a PrefetchGroup that the case declares."""
+        clip = None if self.clip == (None, None) else self.clip
+        return {**msgspec.structs.asdict(self.prefetch), "clip": clip}
+
+    def halo(self, dim: str) -> tuple[int, int]:
+        """Give the halo of a dimension: cells before and after."""
+        halo = self.partition.halo
+        sides = halo if isinstance(halo, int) else halo.get(dim, 0)
+        return (sides, sides) if isinstance(sides, int) else sides
+
+    def is_periodic(self, dim: str) -> bool:
+        """Whether a dimension of the grid wraps."""
+        declared = self.partition.periodic
+        return dim in (declared if declared is not None else (self.grid.lon,))
+
+
+def load_sources(path: str | os.PathLike[str]) -> dict[str, DataSource]:
+    """Read the sources of a YAML file; a case will do.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    dict of str to DataSource
+        By name, in the order of the file. A ``window`` becomes the reader option ``select``.
+
+    Raises
+    ------
+    DeclarationError
+        Naming file, line and key, if anything in it can't be right.
+    MissingFile, FileFormatError
+        If it is not there, or can't be read.
+    """
+    return _read(path)[2]
+
+
+def load_case(path: str | os.PathLike[str]) -> Case:
+    """Read a case from a YAML file.
+
+    Parameters
+    ----------
+    path : path
+        The file. Whatever it does not say has a default; only `sources` must be there.
+
+    Raises
+    ------
+    DeclarationError
+        Naming file, line and key, if anything in it can't be right.
+    MissingFile, FileFormatError
+        If it is not there, or can't be read.
+    """
+    doc, settings, sources = _read(path)
+    place = _Place(doc, settings.vars)
+    _check_halo(doc, settings.partition)
+    prefetch, cache, output, restart = settings.prefetch, settings.cache, settings.output, settings.restart
+    replace = msgspec.structs.replace
+    if prefetch.spill_dir is not None:
+        prefetch = replace(prefetch, spill_dir=place(prefetch.spill_dir, ("prefetch", "spill_dir")))
+    if cache.root is not None:
+        cache = replace(cache, root=place(cache.root, ("cache", "root")))
+    if output.folder is not None:
+        output = replace(output, folder=place(output.folder, ("output", "folder")))
+    if restart is not None:
+        restart = replace(restart, file=place(restart.file, ("restart", "file")))
+    return Case(
+        name=doc.file.stem if settings.case is None else settings.case,
+        file=doc.file,
+        sources=sources,
+        clip=_clip(doc, settings, sources),
+        window=_window(doc, ("window",), settings.window),
+        grid=settings.grid,
+        partition=settings.partition,
+        prefetch=prefetch,
+        cache=cache,
+        scatter=settings.scatter,
+        model=settings.model,
+        sweep=settings.sweep,
+        restart=restart,
+        output=output,
+    )
+
+
+def _custom(kind: type, value: Any) -> Any:
+    assert kind is ByteSize
+    return ByteSize.parse(value)
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[Document, FileSettings, dict[str, DataSource]]:
+    doc = Document.read(Path(path).absolute())
+    settings = convert(doc, FileSettings, _custom)
+    sources = {name: _source(doc, name, source, settings.vars) for name, source in settings.sources.items()}
+    return doc, settings, sources
+
+
+class _Place:
+    """Fills templates in, and roots paths in the folder of the file."""
+
+    def __init__(self, doc: Document, names: Mapping[str, Any]) -> None:
+        self.doc = doc
+        self.names = names
+
+    def __call__(self, text: str, key: Key, *, strftime: bool = False) -> str:
+        return _rooted(self._filled(text, key), self.doc.file.parent, strftime=strftime)
+
+    def _filled(self, text: str, key: Key) -> str:
+        def value(found: re.Match[str]) -> str:
+            if found[0] in ("{{", "}}"):
+                return found[0][0]
+            name = found[1]
+            if name is None:
+                raise self.doc.error(
+                    key, f"a single {found[0]!r} in {text!r}", hint="Write {{ or }} for a brace"
+                )
+            if name not in self.names:
+                raise self.doc.error(
+                    key, f"nothing says what {{{name}}} stands for", hint=nearest(name, self.names)
+                )
+            return str(self.names[name])
+
+        return _BRACES.sub(value, text)
+
+
+def _rooted(text: str, folder: Path, *, strftime: bool) -> str:
+    """Make a local path absolute; leave a URL alone."""
+    path = os.path.expanduser(text)  # noqa: PTH111 - it may be a URL, which a Path would mangle
+    if not is_local_path(path) or os.path.isabs(path):  # noqa: PTH117
+        return path
+    rooted = str(folder / path)
+    if not strftime:
+        return rooted
+    # a % in the folder's name is no directive
+    escaped = str(Path(str(folder).replace("%", "%%")) / path)
+    return escaped if _DIRECTIVE.search(escaped) else rooted
+
+
+def _source(doc: Document, name: str, settings: SourceSettings, shared: Mapping[str, Any]) -> DataSource:
+    """Build one source; every step says which key it is about."""
+    key = ("sources", name)
+    temporal = None if settings.temporal is None else _temporal(doc, (*key, "temporal"), settings.temporal)
+    names = {"name": name, **shared, **settings.vars}
+    if len(settings.variables) == 1:
+        names.setdefault("variable", settings.variables[0])
+    place = _Place(doc, names)
+    options = _options(doc, key, settings)
+    with doc.at(*key):
+        return DataSource(
+            name=name,
+            format=settings.format,
+            url=place(settings.url, (*key, "url"), strftime=temporal is not None),
+            variables=settings.variables,
+            temporal=temporal,
+            mirrors=tuple(
+                place(mirror, (*key, "mirrors", position), strftime=temporal is not None)
+                for position, mirror in enumerate(settings.mirrors)
+            ),
+            auth_realm=settings.auth_realm,
+            reader_kwargs=options,
+        )
+
+
+def _temporal(doc: Document, key: Key, settings: TemporalSettings) -> SourceTemporal:
+    own = settings.calendar
+    with doc.at(*key, "calendar"):
+        calendar(own)
+    with doc.at(*key, "start"):
+        start = parse_time(settings.start, own)
+    with doc.at(*key, "frequency"):
+        irregular = settings.frequency == "records"
+        frequency = settings.frequency if irregular else Duration.parse(settings.frequency)
+    with doc.at(*key, "file_period"):
+        period = None if settings.file_period is None else Duration.parse(settings.file_period)
+    with doc.at(*key, "end"):
+        end = None if settings.end is None else parse_time(settings.end, own)
+    with doc.at(*key):
+        return SourceTemporal(
+            start=start,
+            frequency=frequency,
+            file_period=period,
+            end=end,
+            time_dim=settings.time_dim,
+            records_per_sample=settings.records_per_sample,
+            calendar=own,
+            outside=settings.outside,
+        )
+
+
+def _options(doc: Document, key: Key, settings: SourceSettings) -> dict[str, Any]:
+    """Give the reader's options, and be sure that the format takes them."""
+    options = dict(settings.options)
+    if "select" in options:
+        with doc.at(*key, "options", "select"):
+            if settings.window:
+                raise DeclarationError("a source has a window or the option 'select', not both")
+            options["select"] = parse_selection(options["select"])
+    window = _window(doc, (*key, "window"), settings.window)
+    if window is not None:
+        options["select"] = window
+    with doc.at(*key, "format"):
+        create_reader(settings.format, {})
+    for name, value in options.items():
+        with doc.at(*key, "options", name):
+            create_reader(settings.format, {name: value})
+    return options
+
+
+def _window(doc: Document, key: Key, selectors: Mapping[str, Any]) -> Window | None:
+    for dim, selector in selectors.items():
+        with doc.at(*key, dim):
+            Window({dim: selector})
+    return Window(selectors) if selectors else None
+
+
+def _clip(
+    doc: Document, settings: FileSettings, sources: Mapping[str, DataSource]
+) -> tuple[Time | None, Time | None]:
+    cadences = [source.temporal.cadence for source in sources.values() if source.temporal is not None]
+    own = cadences[0].calendar if cadences else calendar(None)
+    bounds: list[Time | None] = []
+    for name in ("start", "end"):
+        text = getattr(settings.time, name)
+        with doc.at("time", name):
+            bounds.append(None if text is None else parse_time(text, own.name))
+    start, end = bounds
+    if start is not None and end is not None and own.instant(end) <= own.instant(start):
+        raise doc.error(("time", "end"), "end must be after start")
+    return start, end
+
+
+def _check_halo(doc: Document, settings: PartitionSettings) -> None:
+    sides = settings.halo if isinstance(settings.halo, dict) else {None: settings.halo}
+    for dim, cells in sides.items():
+        if min(cells if isinstance(cells, tuple) else (cells,)) < 0:
+            key = ("partition", "halo") if dim is None else ("partition", "halo", dim)
+            raise doc.error(key, "a halo is 0 cells or more")
+
+
+def dump_sources(sources: Mapping[str, DataSource], path: str | os.PathLike[str] | None = None) -> str:
+    """Write sources as YAML that :func:`load_sources` reads back.
+
+    Parameters
+    ----------
+    sources : mapping of str to DataSource
+        By name. Relative paths are written absolute, so that the file means the same wherever it is put.
+    path : path, optional
+        Where to write it too.
+
+    Returns
+    -------
+    str
+        The text.
+
+    Raises
+    ------
+    DeclarationError
+        If a source can't be written down: its URL is a function, or an option is no plain value.
+    """
+    plain = {"sources": {name: _plain_source(source) for name, source in sources.items()}}
+    try:
+        text = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    except yaml.representer.RepresenterError as error:
+        raise DeclarationError(f"an option can't be written as YAML: {error}") from error
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8")
+    return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what YAML 1.1 or 1.2 would not read as text; keys on lines of their own, lists on one."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the base class's signature
+        return True
+
+    def represent_flow(self, data: Any) -> yaml.Node:
+        return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
+
+
+for _tag, _form in CORE_SCALARS.items():
+    _Dumper.add_implicit_resolver(_tag, re.compile(f"({_form.pattern})$"), None)
+_Dumper.add_representer(list, _Dumper.represent_flow)
+_Dumper.add_representer(tuple, _Dumper.represent_flow)
+
+
+def _plain_source(source: DataSource) -> dict[str, Any]:
+    options = dict(source.reader_kwargs)
+    select = None if options.get("select") is None else parse_selection(options.pop("select"))
+    plain: dict[str, Any] = {"format": source.format, "url": _plain_url(source, source.url)}
+    if source.variables:
+        plain["variables"] = list(source.variables)
+    if source.temporal is not None:
+        plain["temporal"] = _plain_temporal(source.temporal)
+    if source.mirrors:
+        plain["mirrors"] = [_plain_url(source, mirror) for mirror in source.mirrors]
+    if source.auth_realm is not None:
+        plain["auth_realm"] = source.auth_realm
+    if isinstance(select, Window):
+        plain["window"] = select.wire()["dims"]
+    elif select is not None:
+        options["select"] = select.wire()
+    if options:
+        plain["options"] = _verbatim(options)
+    return plain
+
+
+def _plain_url(source: DataSource, url: object) -> str:
+    if not isinstance(url, str):
+        raise DeclarationError(f"the URL of source {source.name!r} is a function, which YAML can't hold")
+    rooted = url
+    if is_local_path(url) and not os.path.isabs(url):  # noqa: PTH117 - it is a template, not a path yet
+        rooted = _rooted(f"./{url}", Path.cwd(), strftime=source.temporal is not None)
+    return str(_verbatim(rooted.replace("{", "{{").replace("}", "}}")))
+
+
+def _verbatim(value: Any) -> Any:
+    """Keep ``${`` in texts from being read as a variable."""
+    match value:
+        case str():
+            return value.replace("${", "$${")
+        case Mapping():
+            return {name: _verbatim(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_verbatim(item) for item in value]
+    return value
+
+
+def _plain_temporal(temporal: SourceTemporal) -> dict[str, Any]:
+    cadence = temporal.cadence
+
+    def text(instant: int) -> str:
+        return cadence.calendar.text(instant).removesuffix(" 00:00:00").replace(" ", "T")
+
+    def step(duration: timedelta | str | Duration) -> str:
+        return duration if duration == "records" else Duration.parse(duration).isoformat()  # type: ignore[return-value]
+
+    plain: dict[str, Any] = {"start": text(cadence.start), "frequency": step(temporal.frequency)}
+    if temporal.file_period is not None:
+        plain["file_period"] = step(temporal.file_period)
+    if cadence.end is not None:
+        plain["end"] = text(cadence.end)
+    if temporal.time_dim != "time":
+        plain["time_dim"] = temporal.time_dim
+    if temporal.records_per_sample is not None:
+        plain["records_per_sample"] = temporal.records_per_sample
+    if temporal.calendar is not None or cadence.calendar.name != "standard":
+        plain["calendar"] = cadence.calendar.name
+    if temporal.outside != "error":
+        plain["outside"] = temporal.outside
+    return plain
