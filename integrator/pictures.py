@@ -123,8 +123,16 @@ def _draw_map(plt: Any, axes: Axes, x: Array, y: Array, values: Array, name: str
     low, high = float(values.min()), float(values.max())
     both = low < 0 < high
     bound = max(abs(low), abs(high)) or 1.0
-    limits = {"vmin": -bound, "vmax": bound, "cmap": "RdBu_r"} if both else {"vmin": 0, "cmap": "viridis"}
-    mesh = axes.pcolormesh(x, y, values, shading="nearest", rasterized=True, **limits)
+    mesh = axes.pcolormesh(
+        x,
+        y,
+        values,
+        shading="nearest",
+        rasterized=True,
+        vmin=-bound if both else 0.0,
+        vmax=bound,
+        cmap="RdBu_r" if both else "viridis",
+    )
     plt.colorbar(mesh, ax=axes, label=label, shrink=0.9)
     axes.set_title(name)
     axes.set_aspect("equal")

@@ -43,7 +43,7 @@ __all__ = [
     "walk",
 ]
 
-_Kind: TypeAlias = Literal["take", "forward", "adjoint", "release", "restart"]
+_Kind: TypeAlias = Literal["take", "forward", "adjoint", "release", "restart", "decode"]
 
 
 class Model(Protocol):
@@ -60,7 +60,10 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What a rank did from `start` to `stop` (``time.perf_counter`` seconds of its node)."""
+    """What a rank, or a decoding thread of its, did from `start` to `stop`.
+
+    Times are ``time.perf_counter`` seconds, one clock for all ranks of a node.
+    """
 
     kind: _Kind
     epoch: int

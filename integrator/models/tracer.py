@@ -169,7 +169,8 @@ class TracerModel:
     u, v : (str, str)
         Where a sample holds the eastward and northward wind (m/s, at the grid points): member, variable.
         Dims ``(lat, lon)``, held through the epoch, or ``(time, lat, lon)`` with two records and a
-        coordinate of the time dimension's name in seconds; always this rank's Window.
+        coordinate of the time dimension's name in seconds, or ``(time, level, lat, lon)``, of which the
+        tracer takes the mean over levels; always this rank's Window.
 
     Attributes
     ----------
@@ -310,8 +311,11 @@ class TracerModel:
         if not isinstance(dataset, NativeDataset):
             raise DeclarationError(f"member {member!r} has {len(dataset)} Windows; the tracer reads one")
         wind = dataset[variable]
-        records: Any = wind.data if wind.data.ndim == 3 else wind.data[None]
-        times = dataset[wind.dims[0]].data.tolist() if wind.data.ndim == 3 else [0.0]
+        records: Any = wind.data if wind.data.ndim >= 3 else wind.data[None]
+        times = dataset[wind.dims[0]].data.tolist() if wind.data.ndim >= 3 else [0.0]
+        if records.ndim == 4:
+            # level by level, so that a cell's sum does not depend on how many cells this rank has
+            records = sum(records[:, level] for level in range(records.shape[1])) / records.shape[1]
         if len(records) not in (1, 2):
             raise DeclarationError(f"{wind} is no bracket", variable=variable)
         frames = []

@@ -1,0 +1,173 @@
+"""From the parameters of a case to a model that can run: its grid, initial state and objective."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+import numpy as np
+
+from earthsciio.errors import DeclarationError
+from earthsciio.fields import Array
+from integrator.partition import Partition
+
+from .tracer import Grid, TracerModel
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from integrator.sweep import Model
+
+__all__ = ["ModelSetup", "TracerParameters", "set_up_model"]
+
+
+class ModelSetup(Protocol):
+    """A model on this rank, ready to run."""
+
+    @property
+    def model(self) -> Model:
+        """What a sweep steps."""
+        ...
+
+    @property
+    def partition(self) -> Partition:
+        """Who owns what."""
+        ...
+
+    @property
+    def axes(self) -> tuple[Array, Array]:
+        """Latitudes and longitudes of the whole grid, degrees."""
+        ...
+
+    @property
+    def initial(self) -> Array:
+        """The initial state of this rank's cells."""
+        ...
+
+    @property
+    def weights(self) -> Array:
+        """The weights of the objective, a linear functional of the final state, in this rank's cells."""
+        ...
+
+    @property
+    def volume(self) -> Array:
+        """What a state is to be multiplied with to give mass, in this rank's cells."""
+        ...
+
+    def close(self) -> None:
+        """Free what the model holds. Collective."""
+        ...
+
+
+class TracerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a case says of the tracer.
+
+    Attributes
+    ----------
+    u, v : (str, str)
+        Source and variable of the winds.
+    step : float
+        Longest time step, seconds.
+    wall : float
+        Latitude beyond which nothing moves.
+    start : mapping
+        ``lat``, ``lon`` and ``radius`` (degrees) of the initial cosine bell.
+    target : mapping
+        ``lat`` and ``lon`` bounds of the region whose tracer mass at the end is the objective.
+    """
+
+    u: tuple[str, str]
+    v: tuple[str, str]
+    step: float
+    wall: float = 90.0
+    start: dict[str, float] = msgspec.field(
+        default_factory=lambda: {"lat": 35.0, "lon": 140.0, "radius": 20.0}
+    )
+    target: dict[str, tuple[float, float]] = msgspec.field(
+        default_factory=lambda: {"lat": (30.0, 50.0), "lon": (-130.0, -100.0)}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TracerSetup:
+    """The passive tracer of a case; see :class:`ModelSetup`."""
+
+    model: TracerModel
+    partition: Partition
+    axes: tuple[Array, Array]
+    initial: Array
+    weights: Array
+    volume: Array
+
+    def close(self) -> None:
+        """Free the communicator of the halo exchange. Collective."""
+        self.model.close()
+
+
+def set_up_model(
+    name: str,
+    parameters: Mapping[str, Any],
+    axes: Mapping[str, Array],
+    comm: MPI.Intracomm | None,
+) -> ModelSetup:
+    """Build the model of a case on this rank.
+
+    Parameters
+    ----------
+    name : str
+        The model; there is ``tracer``.
+    parameters : mapping
+        Its parameters; see :class:`TracerParameters`.
+    axes : mapping of str to numpy.ndarray
+        The coordinates of the grid in degrees, latitude first.
+    comm : mpi4py.MPI.Intracomm or None
+        The ranks that share the grid.
+
+    Raises
+    ------
+    DeclarationError
+        If there is no such model, or a parameter is wrong.
+    """
+    if name != "tracer":
+        raise DeclarationError(f"there is no model {name!r}", hint="There is 'tracer'")
+    try:
+        settings = msgspec.convert(dict(parameters), TracerParameters)
+    except msgspec.ValidationError as error:
+        raise DeclarationError(f"parameters of the model 'tracer': {error}") from None
+    (lat_name, lat), (lon_name, lon) = axes.items()
+    grid = Grid(lat, lon, wall=settings.wall)
+    partition = grid.partition(1 if comm is None else comm.Get_size(), lat=lat_name, lon=lon_name)
+    block = partition.block(0 if comm is None else comm.Get_rank())
+    model = TracerModel(grid, partition, comm, step=settings.step, u=settings.u, v=settings.v)
+    inside = _region(lat, lon, settings.target)
+    return TracerSetup(
+        model=model,
+        partition=partition,
+        axes=(grid.lat, grid.lon),
+        initial=_bell(lat, lon, settings.start)[block],
+        weights=np.where(inside, grid.area, 0.0)[block],
+        volume=model.area,
+    )
+
+
+def _bell(lat: Array, lon: Array, where: Mapping[str, float]) -> Array:
+    """Give a cosine bell: 1 in the middle, 0 from `radius` degrees of arc on."""
+    if set(where) != {"lat", "lon", "radius"}:
+        raise DeclarationError(f"the start of the tracer has lat, lon and radius, not {sorted(where)}")
+    centre_lat, centre_lon, radius = (np.radians(where[name]) for name in ("lat", "lon", "radius"))
+    phi, lam = np.radians(lat)[:, None], np.radians(lon)[None, :]
+    cosine = np.sin(phi) * np.sin(centre_lat) + np.cos(phi) * np.cos(centre_lat) * np.cos(lam - centre_lon)
+    distance = np.arccos(np.clip(cosine, -1, 1))
+    bell: Array = np.where(distance < radius, 0.5 * (1 + np.cos(np.pi * distance / radius)), 0.0)
+    return bell
+
+
+def _region(lat: Array, lon: Array, bounds: Mapping[str, tuple[float, float]]) -> Array:
+    if set(bounds) != {"lat", "lon"}:
+        raise DeclarationError(f"the target of the tracer has bounds of lat and lon, not of {sorted(bounds)}")
+    south, north = sorted(bounds["lat"])
+    west, east = bounds["lon"]
+    inside: Array = ((lat >= south) & (lat <= north))[:, None] & ((lon - west) % 360 <= (east - west) % 360)
+    return inside

@@ -1,0 +1,345 @@
+"""A case, run: sources, model and forcing put together, swept, and measured.
+
+:func:`run_case` is what ``integrator run`` does on every rank. The figures it gives are those of design
+section "Speed": `AU`, the share of the run in which the model computed, and `hidden`, the share of decoding
+that cost no time. Both need two reference runs, the model alone with its forcing at hand and the decode
+alone without the model, which :mod:`integrator.measure` makes.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from earthsciio.calendars import calendar as get_calendar
+from earthsciio.errors import DeclarationError, Unsupported
+from earthsciio.events import DecodeFinished, Event
+from earthsciio.fields import Array
+from earthsciio.timeaxis import encode_times
+
+from .blocks import Blocks
+from .models.setup import ModelSetup, set_up_model
+from .pictures import Lane
+from .ranks import agree, broadcast, gather, maximum
+from .restart import Restart
+from .scatter import OwnForcing, ReaderForcing, open_forcing
+from .sweep import Interval, SweepReport, SweepResult, adjoint, forward, gather_reports
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from earthsciio.declare import Case
+    from earthsciio.provider import Provider
+
+__all__ = ["CaseRun", "Figures", "Outcome", "figures_of", "run_case"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a run cost; seconds are the slowest rank's.
+
+    Attributes
+    ----------
+    ranks, epochs, takes : int
+        Ranks, epochs of the case, and epochs taken, replays counted.
+    decode_s : float
+        Seconds of decoding, summed over the workers of all readers.
+    waited_s, first_wait_s : float
+        Seconds in ``take``, the first one's apart.
+    compute_s, total_s : float
+        Seconds in the model, and of the sweep.
+    records, bytes_decoded : int
+        Records decoded and bytes they became, per node.
+    compute_alone_s, decode_alone_s : float or None
+        The reference runs, where they were made.
+    """
+
+    ranks: int
+    epochs: int
+    takes: int
+    decode_s: float
+    waited_s: float
+    first_wait_s: float
+    compute_s: float
+    total_s: float
+    records: int
+    bytes_decoded: int
+    compute_alone_s: float | None = None
+    decode_alone_s: float | None = None
+
+    @property
+    def au(self) -> float | None:
+        """``compute_alone / total``, the first take's wait left out of `total`."""
+        if self.compute_alone_s is None:
+            return None
+        return self.compute_alone_s / (self.total_s - self.first_wait_s)
+
+    @property
+    def hidden(self) -> float | None:
+        """``1 - (total - compute_alone) / decode_sync_alone``; None where decode is under 10 % of compute."""
+        if self.compute_alone_s is None or not self.decode_alone_s:
+            return None
+        if self.decode_alone_s < 0.1 * self.compute_alone_s:
+            return None
+        return 1 - (self.total_s - self.first_wait_s - self.compute_alone_s) / self.decode_alone_s
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run left, on rank 0; arrays are of the whole grid.
+
+    Attributes
+    ----------
+    figures : Figures
+        What it cost.
+    lat, lon : numpy.ndarray
+        The grid, degrees.
+    start, end : numpy.ndarray
+        The state before and after.
+    gradient : numpy.ndarray or None
+        Sensitivity of the objective to `start`, after an adjoint sweep.
+    mass : (float, float)
+        Of the tracer before and after.
+    identity : (float, float) or None
+        ``<L x, y>`` and ``<x, L* y>``, x the initial state and y the objective's weights.
+    device : Figures or None
+        What the case costs if the model sleeps as long as it computes, as a host does while an accelerator
+        steps; where it was measured.
+    lanes : list of Lane
+        Who did what when.
+    """
+
+    figures: Figures
+    lat: Array
+    lon: Array
+    start: Array
+    end: Array
+    gradient: Array | None
+    mass: tuple[float, float]
+    identity: tuple[float, float] | None
+    device: Figures | None
+    lanes: list[Lane] = field(default_factory=list)
+
+
+class _DecodeLog:
+    """Listens for finished decodes, by thread."""
+
+    def __init__(self) -> None:
+        self.intervals: dict[str, list[Interval]] = {}
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, DecodeFinished):
+            done = Interval("decode", -1, event.when - event.seconds, event.when)
+            self.intervals.setdefault(event.thread, []).append(done)
+
+
+class CaseRun:
+    """A case on this rank: set up once, swept as often as wanted. Every method is collective.
+
+    Parameters
+    ----------
+    case : Case
+        The declaration.
+    comm : mpi4py.MPI.Intracomm or None
+        None for a single rank without MPI.
+    """
+
+    def __init__(self, case: Case, comm: MPI.Intracomm | None = None) -> None:
+        if case.model is None:
+            raise DeclarationError(
+                "the case names no model", file=case.file, hint="Add `model: {name: tracer, ...}`"
+            )
+        self.case = case
+        self.comm = comm
+        self.rank = 0 if comm is None else comm.Get_rank()
+        if case.window is not None:
+            raise Unsupported("a case on a part of the grid", file=case.file, hint="Leave `window` out")
+        self.members: dict[str, Provider] = {
+            name: provider for name, provider in case.providers().items() if not provider.is_const
+        }
+        axes = self._shared(self._read_axes)
+        self.setup: ModelSetup = set_up_model(case.model.name, case.model.parameters, axes, comm)
+        self.blocks = Blocks(self.setup.partition, comm)
+
+    def _shared(self, act: Callable[[], Any]) -> Any:
+        """Do something on rank 0 and give its result to all, or its error."""
+        result, failure = None, None
+        if self.rank == 0:
+            try:
+                result = act()
+            except Exception as error:  # noqa: BLE001 - whatever it is, all ranks must learn of it
+                failure = error
+        agree(self.comm, failure)
+        return pickle.loads(  # noqa: S301 - sent by rank 0 of this job
+            broadcast(self.comm, pickle.dumps(result) if self.rank == 0 else None)
+        )
+
+    def _read_axes(self) -> dict[str, Array]:
+        """Read the grid's coordinates from the first source."""
+        name, member = next(iter(self.members.items()))
+        coords = member.coords
+        axes = {}
+        for dim in (self.case.grid.lat, self.case.grid.lon):
+            if dim not in coords:
+                raise DeclarationError(
+                    f"source {name!r} has no coordinate {dim!r}", file=self.case.file,
+                    hint=f"Name the grid's dimensions under `grid:`; there are {list(coords)}",
+                )  # fmt: skip
+            axes[dim] = coords[dim].data
+        return axes
+
+    def forcing(self, **changes: Any) -> OwnForcing | ReaderForcing:
+        """Open the forcing of this rank; `changes` go before the case's ``prefetch`` section."""
+        return open_forcing(
+            self.members,
+            self.setup.partition.window(self.rank),
+            self.comm,
+            mode=self.case.scatter.mode,
+            **{**self.case.group_options(), **changes},
+        )
+
+    def boundaries(self, forcing: OwnForcing | ReaderForcing) -> list[float]:
+        """Give the start of every epoch and the end of the last, seconds since 1970-01-01."""
+        members = list(self.members.values())
+        own = get_calendar(members[0].calendar)
+        ends = [t for t in (self.case.clip[1], *(member.end for member in members)) if t is not None]
+        instants = [own.instant(t) for t in forcing.boundaries()]
+        instants.append(min(own.instant(t) for t in ends))
+        seconds: list[float] = encode_times(instants, own)[0].tolist()
+        return seconds
+
+    def sweep(
+        self, forcing: OwnForcing | ReaderForcing, boundaries: list[float], direction: str, model: Any = None
+    ) -> SweepResult:
+        """Run the model forward, or forward and back."""
+        model = self.setup.model if model is None else model
+        if direction == "forward":
+            wanted = self.case.restart
+            restart = None if wanted is None else Restart(wanted.file, self.blocks, every=wanted.every)
+            return forward(model, forcing, self.setup.initial, boundaries, restart=restart)
+        schedule = None
+        if self.case.sweep.snapshots is not None:
+            from checkpoint_schedules import Revolve
+
+            epochs = len(boundaries) - 1
+            schedule = Revolve(epochs, min(self.case.sweep.snapshots, epochs))
+        weights = self.setup.weights
+        return adjoint(model, forcing, self.setup.initial, boundaries, lambda _: weights, schedule=schedule)
+
+    def dot(self, one: Array, other: Array) -> float:
+        """Sum the products of two fields over all cells of all ranks, exactly rounded."""
+        return self.blocks.total(one * other)
+
+    def close(self) -> None:
+        """Free what the model holds."""
+        self.setup.close()
+
+
+def run_case(
+    case: Case, comm: MPI.Intracomm | None = None, *, direction: str | None = None, measure: bool = False
+) -> Outcome | None:
+    """Run a case; collective over `comm`.
+
+    Parameters
+    ----------
+    case : Case
+        The declaration.
+    comm : mpi4py.MPI.Intracomm or None
+        None for a single rank without MPI.
+    direction : {"forward", "adjoint"}, optional
+        Instead of the case's own.
+    measure : bool
+        Also make the reference runs that AU and hidden need; about doubles the time.
+
+    Returns
+    -------
+    Outcome or None
+        On rank 0; None on the others.
+    """
+    run = CaseRun(case, comm)
+    direction = direction or case.sweep.direction
+    log = _DecodeLog()
+    forcing = run.forcing(listeners=(log,))
+    boundaries = run.boundaries(forcing)
+    try:
+        result = run.sweep(forcing, boundaries, direction)
+        stats = forcing.stats()
+    finally:
+        # not collective: on the way out of an error the other ranks may be elsewhere
+        if forcing.group is not None:
+            forcing.group.close()
+    figures, device = figures_of(run, result.report, stats, len(boundaries) - 1), None
+    if measure:
+        from .measure import with_references
+
+        figures, device = with_references(run, boundaries, direction, figures, result.report)
+    reports = gather_reports(comm, result.report)
+    decoded = _gather(comm, log.intervals)
+    start, end = run.setup.initial, result.state
+    fields = [run.blocks.gather(block) for block in (start, end, result.gradient) if block is not None]
+    mass = (run.dot(start, run.setup.volume), run.dot(end, run.setup.volume))
+    identity = None
+    if result.gradient is not None:
+        identity = (run.dot(end, run.setup.weights), run.dot(start, result.gradient))
+    run.close()
+    if reports is None or decoded is None:
+        return None
+    whole = [np.asarray(values) for values in fields]
+    return Outcome(
+        figures,
+        *run.setup.axes,
+        whole[0], whole[1], whole[2] if len(whole) > 2 else None,
+        mass, identity, device, _lanes(reports, decoded),
+    )  # fmt: skip
+
+
+def figures_of(run: CaseRun, report: SweepReport, stats: Any, epochs: int) -> Figures:
+    """Collect the figures of a sweep from all ranks; collective."""
+    slowest = maximum(
+        run.comm,
+        np.array([report.waited - report.first_wait, report.first_wait, report.computed, report.total]),
+    )
+    mine = (0.0, 0, 0) if stats is None else (stats.decode_s, stats.records_decoded, stats.bytes_out)
+    everywhere = _share(run.comm, (socket.gethostname(), mine))
+    nodes = len({host for host, _ in everywhere})
+    decode_s, records, decoded = (sum(column) for column in zip(*(row for _, row in everywhere), strict=True))
+    return Figures(
+        ranks=run.setup.partition.ranks,
+        epochs=epochs,
+        takes=report.epochs,
+        decode_s=decode_s,
+        waited_s=float(slowest[0]),
+        first_wait_s=float(slowest[1]),
+        compute_s=float(slowest[2]),
+        total_s=float(slowest[3]),
+        records=round(records / nodes),
+        bytes_decoded=round(decoded / nodes),
+    )
+
+
+def _gather(comm: MPI.Intracomm | None, value: Any) -> list[Any] | None:
+    """Collect a value of every rank on rank 0."""
+    parcels = gather(comm, pickle.dumps(value))
+    return None if parcels is None else [pickle.loads(parcel) for parcel in parcels]  # noqa: S301 - our ranks
+
+
+def _share(comm: MPI.Intracomm | None, value: Any) -> list[Any]:
+    """Collect a value of every rank on every rank."""
+    values = _gather(comm, value)
+    parcel = broadcast(comm, None if values is None else pickle.dumps(values))
+    everywhere: list[Any] = pickle.loads(parcel)  # noqa: S301 - our ranks
+    return everywhere
+
+
+def _lanes(reports: list[SweepReport], decoded: list[Mapping[str, list[Interval]]]) -> list[Lane]:
+    lanes = []
+    for rank, (report, threads) in enumerate(zip(reports, decoded, strict=True)):
+        lanes.append(Lane(f"rank {rank}", report.intervals))
+        busy = [intervals for _, intervals in sorted(threads.items())]
+        lanes += [Lane(f"rank {rank}, decode {n}", intervals) for n, intervals in enumerate(busy)]
+    return lanes
