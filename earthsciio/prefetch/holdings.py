@@ -243,7 +243,8 @@ class Holdings:
         return [Candidate(next_use, unit.footprint, unit) for next_use, unit in units if next_use > slot]
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Drop everything; there is no order any more."""
+        self.begin((), 0)
         for unit in list(self._units()):
             self.drop(unit)
 

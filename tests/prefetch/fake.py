@@ -67,11 +67,16 @@ class FakeSource:
         self.latency: Callable[[int], None] | None = None
         self.aliases: dict[int, int] = {}  # anchors that are made of another one's record
         self._lock = threading.Lock()
-        self.blocked = 0  # threads held at a gate
+        self._blocked: list[threading.Event] = []  # the gate of each thread that is held at one
         self.running = 0
         self.most_running = 0
 
     # Control.
+
+    @property
+    def blocked(self) -> int:
+        """Threads held at a gate that is still shut."""
+        return sum(not gate.is_set() for gate in list(self._blocked))
 
     def gate(self, where: Any) -> threading.Event:
         """Hold decoding of record `where` until the event is set."""
@@ -97,13 +102,13 @@ class FakeSource:
             self.reached[where].set()
         gate = self.gates.get(where)
         if gate is not None and not gate.is_set():
-            self.blocked += 1
+            self._blocked.append(gate)
             try:
                 while not gate.wait(0.002):
                     if abort is not None:
                         abort.check()
             finally:
-                self.blocked -= 1
+                self._blocked.remove(gate)
         if where in self.failing:
             raise self.failing[where]
 
