@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from earthsciio.errors import AuthError
@@ -33,7 +33,6 @@ _log = logging.getLogger("earthsciio.cache")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-@runtime_checkable
 class Auth(Protocol):
     """Gives the credentials of one realm; called from many threads."""
 

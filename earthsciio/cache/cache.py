@@ -119,11 +119,14 @@ class Cache:
 
     Examples
     --------
-    >>> cache = Cache(root=tmp / "cache", offline=False)
-    >>> entry = cache.fetch(f"file://{tmp}/winds.nc")
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "winds.nc").write_bytes(b"winds")
+    >>> cache = Cache(root=folder / "cache", offline=False)
+    >>> entry = cache.fetch(f"file://{folder}/winds.nc")
     >>> entry.status, entry.path.read_bytes()
-    ('downloaded', b'...')
-    >>> cache.fetch(f"file://{tmp}/winds.nc").status
+    ('downloaded', b'winds')
+    >>> cache.fetch(f"file://{folder}/winds.nc").status
     'hit'
     """
 
@@ -158,7 +161,7 @@ class Cache:
     def _set_up(self) -> None:
         self._transports: dict[str, Transport] = {}
         self._lock = threading.Lock()
-        self._used: dict[str, CacheEntry] = {}
+        self._used: dict[tuple[str, str | None], CacheEntry] = {}
 
     def __repr__(self) -> str:
         return f"Cache({self.store!r}{', offline' if self.offline else ''})"
@@ -252,7 +255,7 @@ class Cache:
                 abort=abort,
             )
             entry = self._look(wanted) if self.offline else self._look_or_bring(wanted)
-        self._used[entry.key] = entry
+        self._used[entry.key, entry.manifest.sha256_content] = entry
         if self._emit:
             self._emit(
                 Fetched(
@@ -272,9 +275,24 @@ class Cache:
         blob = self._find(key, url_extension(resolved_url))
         return None if blob is None else _entry(resolved_url, key, blob, "hit")
 
-    def used(self) -> tuple[CacheEntry, ...]:
-        """Return the entries this cache has handed out, each file once, in the order of their first use."""
-        return tuple(self._used.values())
+    def provenance(self) -> list[dict[str, str | None]]:
+        """Return what identifies each file this cache has handed out, in the order of first use; JSON-ready.
+
+        Returns
+        -------
+        list of dict
+            ``url`` (without credentials), ``key``, ``sha256_content``, ``fetched_at``. A file that changed in
+            the course of the run is there once with each content; the digest of a file read in place is None.
+        """
+        return [
+            {
+                "url": entry.manifest.url,
+                "key": entry.key,
+                "sha256_content": entry.manifest.sha256_content,
+                "fetched_at": entry.manifest.fetched_at,
+            }
+            for entry in list(self._used.values())
+        ]
 
     # -- looking ------------------------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ import json
 import logging
 import os
 import re
-import socket
 import time
 import uuid
 from collections.abc import Iterator
@@ -169,7 +168,7 @@ def hold(
                 unlink_if_there(f"{temporary}/{dead.staging}")
             unlink_if_there(note)
             mine = Holder(
-                host=socket.gethostname(),
+                host=os.uname().nodename,
                 pid=os.getpid(),
                 since=format_time(datetime.now(UTC)),
                 staging=f"{uuid.uuid4()}.part",

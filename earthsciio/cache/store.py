@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from earthsciio.errors import CacheStoreError
 
@@ -155,7 +155,6 @@ class Claim(Protocol):
         """Remove manifest and blob."""
 
 
-@runtime_checkable
 class Store(Protocol):
     """What a cache needs of a place for blobs; called from many threads at once."""
 
@@ -164,9 +163,6 @@ class Store(Protocol):
 
     def claim(self, key: str, *, abort: Abort | None = None) -> AbstractContextManager[Claim]:
         """Wait for the lock of ``key`` and hold it."""
-
-    def keys(self) -> Iterator[str]:
-        """Iterate over the keys of the blobs and manifests there are."""
 
 
 class LocalStore:
@@ -200,6 +196,10 @@ class LocalStore:
 
     def __repr__(self) -> str:
         return f"LocalStore({self._root!r})"
+
+    def with_lock_timeout(self, seconds: float) -> LocalStore:
+        """Return the same place, with another patience for live lock holders."""
+        return LocalStore(self.root, lock_kind=self._lock_kind, lock_timeout=seconds)
 
     def __getstate__(self) -> dict[str, object]:
         return {"root": self._root, "lock_kind": self._lock_kind, "lock_timeout": self._lock_timeout}
@@ -235,7 +235,7 @@ class LocalStore:
                 raise
             return None
 
-    def keys(self) -> Iterator[str]:
+    def stored_keys(self) -> Iterator[str]:
         """Iterate over the keys that have a blob or a manifest, sorted."""
         found = {name.partition(".")[0] for name in _names(f"{self._root}/v1/meta") if name.endswith(".json")}
         for shard in _names(f"{self._root}/v1/blobs"):
@@ -261,6 +261,13 @@ class LocalStore:
 
     def refuse_escape(self, path: str) -> None:
         """Raise CacheStoreError if ``path`` is not below the root once its symbolic links are followed."""
+        step = self._root
+        for name in path[len(step) + 1 :].split("/"):
+            step = f"{step}/{name}"
+            if os.path.islink(step):  # noqa: PTH114 - each hit does this
+                break
+        else:
+            return
         real = os.path.realpath(path)
         if not real.startswith(self._root + os.sep):
             raise CacheStoreError(

@@ -23,6 +23,7 @@ class Loopback(http.server.ThreadingHTTPServer):
         self.etags: dict[str, str | None] = {}
         self.faults: dict[str, deque[Callable[[_Handler], bool]]] = defaultdict(deque)
         self.requests: list[tuple[str, dict[str, str]]] = []
+        self.commands: list[str] = []
         self.connections = 0
 
     def url(self, path: str, host: str = "127.0.0.1") -> str:
@@ -53,6 +54,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
+        self.server.commands.append(f"{self.command} {path}")
         self.server.requests.append((path, {name.lower(): value for name, value in self.headers.items()}))
         faults = self.server.faults[path]
         if faults and faults.popleft()(self):
@@ -64,6 +66,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         validators = {"Last-Modified": LAST_MODIFIED, **({"ETag": etag} if etag else {})}
         if etag and self.headers.get("If-None-Match") == etag:
             self.answer(304, validators)
+            return
+        if self.headers.get("If-Match", etag) != etag:
+            self.answer(412, validators)
             return
         span = self.headers.get("Range")
         if span and self.headers.get("If-Range", etag) in {etag, LAST_MODIFIED}:
@@ -77,6 +82,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         self.answer(200, validators, data)
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def answer(self, status: int, headers: dict[str, str] | None = None, body: bytes = b"") -> bool:
         self.send_response(status)
         for name, value in (headers or {}).items():
@@ -84,7 +92,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if status != 304:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
         return True
 
     def cut(self, sent: int, headers: dict[str, str] | None = None) -> bool:

@@ -1,5 +1,6 @@
 """Fetching: hits without lock or network, offline that never looks outside, sources, checksums, mirrors."""
 
+import errno
 import os
 import pickle
 import socket
@@ -560,3 +561,22 @@ def test_importing_the_cache_imports_no_network_and_no_lock_library():
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# -- network file systems --------------------------------------------------------------------------------
+
+
+def test_a_stale_file_handle_counts_as_changed(cache, source, monkeypatch):
+    entry = cache.fetch(source.as_uri())
+    real = os.stat
+    stale = iter([True])
+
+    def stat(path, *arguments, **keywords):
+        if str(path) == str(entry.path) and next(stale, False):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return real(path, *arguments, **keywords)
+
+    monkeypatch.setattr(os, "stat", stat)
+    again = cache.fetch(source.as_uri())
+    assert (again.status, again.path) == ("hit", entry.path)  # looked at again under the lock
+    assert next(stale, None) is None

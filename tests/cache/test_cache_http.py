@@ -393,3 +393,9 @@ def test_log_records_say_what_happened(server, cache, caplog):
     caplog.set_level(logging.INFO, "earthsciio.cache")
     cache.fetch(server.serve("/a.nc", DATA))
     assert f"fetched {server.url('/a.nc')}: 307200 bytes" in caplog.text
+
+
+@pytest.mark.parametrize("url", ["http://h:port/a", "http://[::1/a", "http:///a", "http://"])
+def test_what_is_no_url_is_a_transport_error(cache, url):
+    with pytest.raises(TransportError):
+        cache.fetch(url)

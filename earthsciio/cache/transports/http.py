@@ -193,6 +193,8 @@ class HttpTransport:
                     file=_name(request),
                     auth_realm=request.auth_realm,
                 )
+            except ValueError:  # a port or an address that is none; the text would quote the URL
+                failure = TransportError("not a URL that can be asked", file=_name(request))
             except requests.RequestException as error:
                 failure = _connection_failure(error, request)
             else:
