@@ -23,8 +23,8 @@ __all__ = [
     "StaticHeaderAuth",
     "basic_of_url",
     "credentials_for",
+    "may_follow",
     "netrc_headers",
-    "same_origin",
     "without_userinfo",
 ]
 
@@ -164,9 +164,13 @@ def _basic(user: str, password: str) -> dict[str, str]:
     return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
 
 
-def same_origin(one: str, other: str) -> bool:
-    """Whether two URLs have the same scheme, host and port."""
-    return _origin(one) == _origin(other)
+def may_follow(one: str, other: str) -> bool:
+    """Whether credentials meant for URL ``one`` may go to ``other``.
+
+    Only to the same scheme, host and port, or from a host's ``http`` to its own ``https``.
+    """
+    origin, target = _origin(one), _origin(other)
+    return origin == target or (origin == ("http", target[1], 80) and target == ("https", origin[1], 443))
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
@@ -178,5 +182,5 @@ def credentials_for(url: str, *, home: str, auth: Auth | None) -> dict[str, str]
     """Return the headers ``auth`` gives to a request to ``url`` that serves the canonical URL ``home``."""
     if auth is None:
         return {}
-    trusted = same_origin(url, home) if auth.hosts is None else urlsplit(url).hostname in auth.hosts
+    trusted = may_follow(home, url) if auth.hosts is None else urlsplit(url).hostname in auth.hosts
     return dict(auth.headers(url)) if trusted else {}

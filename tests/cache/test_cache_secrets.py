@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from earthsciio.cache import Cache, NetrcAuth, StaticHeaderAuth, cache_key
-from earthsciio.cache.auth import basic_of_url, credentials_for, same_origin, without_userinfo
+from earthsciio.cache.auth import basic_of_url, credentials_for, may_follow, without_userinfo
 from earthsciio.cache.redact import redact
 from earthsciio.errors import AuthError, CacheMiss, FetchError
 
@@ -136,8 +136,12 @@ def test_a_redirect_to_another_host_drops_the_credentials(server, open_cache):
 def test_a_redirect_within_the_host_keeps_them(server, open_cache):
     server.serve("/there.nc", DATA)
     server.faults["/a.nc"].append(lambda handler: handler.answer(302, {"Location": "/there.nc"}))
-    open_cache(auth={"r": StaticHeaderAuth.bearer(SECRET)}).fetch(server.url("/a.nc"), auth_realm="r")
+    cache = open_cache(auth={"r": StaticHeaderAuth.bearer(SECRET)})
+    cache.fetch(server.url("/a.nc"), auth_realm="r")
     assert server.asked("/there.nc")[0]["authorization"] == f"Bearer {SECRET}"
+    server.faults["/b.nc"].append(lambda handler: handler.answer(302, {"Location": "/there.nc"}))
+    cache.fetch(server.url("/b.nc").replace("http://", f"http://me:{SECRET}@"))
+    assert server.asked("/there.nc")[1]["authorization"] == "Basic bWU6czNjcjN0LXQwa2Vu"
 
 
 def test_a_redirect_to_a_login_host_and_back_uses_each_hosts_own(server, open_cache, tmp_path, monkeypatch):
@@ -176,13 +180,16 @@ def test_a_mirror_on_another_host_gets_no_credentials_unless_they_name_it(server
         ("https://H/a", "https://h/b", True),
         ("https://h/a", "https://h:8443/b", False),
         ("https://h/a", "http://h/b", False),
+        ("http://h/a", "https://h/b", True),
+        ("http://h:8080/a", "https://h/b", False),
+        ("http://h/a", "https://h:8443/b", False),
         ("https://h.org/a", "https://h.org.evil.com/a", False),
     ],
 )
-def test_an_origin_is_scheme_host_and_port(one, other, same):
-    assert same_origin(one, other) is same
+def test_credentials_follow_to_the_same_origin_or_its_secure_twin(one, other, same):
+    assert may_follow(one, other) is same
     auth = StaticHeaderAuth.bearer(SECRET)
-    assert bool(credentials_for(one, home=other, auth=auth)) is same
+    assert bool(credentials_for(other, home=one, auth=auth)) is same
 
 
 # -- netrc -----------------------------------------------------------------------------------------------

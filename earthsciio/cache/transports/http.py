@@ -22,7 +22,7 @@ import requests
 import urllib3
 from requests.adapters import HTTPAdapter
 
-from earthsciio.cache.auth import basic_of_url, credentials_for, netrc_headers, without_userinfo
+from earthsciio.cache.auth import basic_of_url, credentials_for, may_follow, netrc_headers, without_userinfo
 from earthsciio.cache.redact import redact
 from earthsciio.errors import AuthError, EarthSciIOError, SourceNotFound, TransportError
 
@@ -159,10 +159,8 @@ class HttpTransport:
         stored = urlsplit(response.url or "").path.lower().endswith(_STORED_ENCODINGS.get(encoding, ()))
         decode = encoding not in {"", "identity"} and not stored
         if decode:
-            progress.length = (
-                None  # the announced length is that of the encoded bytes, and urllib3 holds it to it
-            )
-            progress.resumable = False
+            # The announced length is that of the encoded bytes; urllib3 sees to it that they all come.
+            progress.length, progress.resumable = None, False
         sink, skip = progress.sink, start
         while progress.length is None or sink.size < progress.length:
             piece = _read(response, decode, progress.request)
@@ -223,6 +221,7 @@ def _credentials(url: str, request: FetchRequest) -> dict[str, str]:
     """Return the credentials for one hop: those in its URL, else its realm's, else netrc's."""
     return (
         basic_of_url(url)
+        or (basic_of_url(request.url) if may_follow(request.url, url) else {})
         or credentials_for(url, home=request.home, auth=request.auth)
         or netrc_headers(url, path=None)
     )
