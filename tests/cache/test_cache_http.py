@@ -187,8 +187,9 @@ def test_a_server_in_trouble_is_asked_again_with_growing_pauses(server, cache, n
 
 def test_a_server_that_stays_in_trouble_is_given_up(server, cache, naps):
     server.faults["/a.nc"].extend([lambda handler: handler.answer(500)] * 9)
-    with pytest.raises(TransportError, match=r"500.*5 attempts"):
+    with pytest.raises(TransportError, match=r"500.*5 attempts") as caught:
         cache.fetch(server.url("/a.nc"))
+    assert (caught.value.status, caught.value.file) == (500, server.url("/a.nc"))
     assert len(server.requests) == 5
 
 

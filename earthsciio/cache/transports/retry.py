@@ -110,4 +110,6 @@ def _pause(seconds: float, request: FetchRequest, sleep: Callable[[float], None]
 
 
 def _given_up(error: TransportError, why: str) -> TransportError:
-    return type(error)(f"{error} ({why})") if why else error
+    if why:
+        error.args = (f"{error} ({why})",)
+    return error
