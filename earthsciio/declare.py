@@ -364,7 +364,7 @@ def dump_sources(sources: Mapping[str, DataSource], path: str | os.PathLike[str]
     """
     plain = {"sources": {name: _plain_source(source) for name, source in sources.items()}}
     try:
-        text = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+        text = yaml.dump(_verbatim(plain), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     except yaml.representer.RepresenterError as error:
         raise DeclarationError(f"an option can't be written as YAML: {error}") from error
     if path is not None:
@@ -405,7 +405,7 @@ def _plain_source(source: DataSource) -> dict[str, Any]:
     elif select is not None:
         options["select"] = select.wire()
     if options:
-        plain["options"] = _verbatim(options)
+        plain["options"] = options
     return plain
 
 
@@ -415,7 +415,7 @@ def _plain_url(source: DataSource, url: object) -> str:
     rooted = url
     if is_local_path(url) and not os.path.isabs(url):  # noqa: PTH117 - it is a template, not a path yet
         rooted = _rooted(f"./{url}", Path.cwd(), strftime=source.temporal is not None)
-    return str(_verbatim(rooted.replace("{", "{{").replace("}", "}}")))
+    return rooted.replace("{", "{{").replace("}", "}}")
 
 
 def _verbatim(value: Any) -> Any:

@@ -164,8 +164,9 @@ class Document:
         try:
             yield
         except EarthSciIOError as error:
-            context = {name: value for name, value in error.context.items() if name not in ("line", "key")}
-            raise self.error(key, str(error.args[0]), hint=error.hint, **context) from error
+            if "line" in error.context:  # something further in knows better
+                raise
+            raise self.error(key, str(error.args[0]), hint=error.hint, **error.context) from error
 
 
 def spell(key: Key) -> str:

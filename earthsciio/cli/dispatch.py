@@ -97,24 +97,27 @@ def dispatch(
 def _parse(
     program: str, description: str, commands: Sequence[Command], arguments: Sequence[str]
 ) -> tuple[argparse.Namespace, Subcommand]:
-    debug = argparse.ArgumentParser(add_help=False)
-    debug.add_argument(
-        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
-    )
-    parser = argparse.ArgumentParser(program, description=description, parents=[debug])
-    parser.set_defaults(debug=False)
+    parser = argparse.ArgumentParser(program, description=description)
+    _add_debug(parser, default=False)
     choices = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
     loaded: dict[str, Subcommand] = {}
     for command in commands:
         child = choices.add_parser(
-            command.name, help=command.help, description=command.help.capitalize() + ".", parents=[debug]
+            command.name, help=command.help, description=command.help.capitalize() + "."
         )
+        _add_debug(child, default=argparse.SUPPRESS)  # else it would undo one that stands before the command
         if command.name == wanted:
             loaded[command.name] = command.load()
             loaded[command.name].configure(child)
     args = parser.parse_args(arguments)
     return args, loaded[args.command]
+
+
+def _add_debug(parser: argparse.ArgumentParser, *, default: Any) -> None:
+    parser.add_argument(
+        "--debug", action="store_true", default=default, help="show the traceback of an error"
+    )
 
 
 def _one_line(program: str) -> Any:

@@ -1,0 +1,177 @@
+"""``earthsciio check``: what it finds, and what its exit code says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from earthsciio.cli import main
+
+
+@pytest.fixture
+def check(capsys):
+    def check(path: Path, *options: str) -> tuple[int, dict]:
+        code = main(["check", str(path), "--json", *options])
+        return code, json.loads(capsys.readouterr().out)
+
+    return check
+
+
+def edit(path: Path, before: str, after: str) -> Path:
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+    return path
+
+
+def test_a_sound_case_is_reported_whole_and_ends_with_0(check, case):
+    code, report = check(case)
+    assert code == 0
+    assert report["ok"] is True
+    wind, mask = report["sources"]
+    assert (wind["kind"], wind["calendar"], wind["anchors"], wind["files"]) == ("DISCRETE", "standard", 8, 2)
+    assert (wind["start"], wind["end"]) == ("2000-01-01 00:00:00", "2000-01-03 00:00:00")
+    assert [Path(file["url"]).name for file in wind["opened"]] == ["u.20000101.nc", "u.20000102.nc"]
+    assert [(file["records"], file["expected"], file["found"]) for file in wind["opened"]] == [(4, 4, 4)] * 2
+    assert wind["opened"][1]["span"] == ["2000-01-02 00:00:00", "2000-01-02 18:00:00"]
+    assert wind["opened"][0]["sizes"] == {"time": 4, "lat": 3, "lon": 4}
+    assert wind["fields"] == [
+        {"name": "u", "dims": ["time", "lat", "lon"], "shape": [2, 2, 4], "dtype": "float64"}
+    ]
+    # two records of 2 x 4 float64 and their lat (2) and lon (4), and the bracket of the fields
+    assert wind["bytes_per_epoch"] == 2 * (2 * 4 + 2 + 4) * 8 + 2 * 2 * 4 * 8
+    assert report["bytes_per_epoch"] == wind["bytes_per_epoch"]
+    assert (mask["kind"], mask["calendar"], mask["opened"][0]["records"]) == ("CONST", None, 1)
+    assert mask["fields"] == [{"name": "mask", "dims": ["lat", "lon"], "shape": [3, 4], "dtype": "int8"}]
+
+
+def test_a_missing_last_file_is_a_problem_that_names_it(check, case, tmp_path):
+    (tmp_path / "u.20000102.nc").unlink()
+    code, report = check(case)
+    assert code == 1
+    wind, mask = report["sources"]
+    assert (wind["ok"], mask["ok"]) == (False, True)
+    assert any("u.20000102.nc" in problem for problem in wind["problems"])
+    assert wind["fields"], "the first file is still described"
+
+
+def test_records_that_are_not_there_are_counted_and_the_first_is_named(check, case):
+    edit(case, "frequency: PT6H", "frequency: PT3H")
+    code, report = check(case)
+    assert code == 1
+    (problem,) = [text for text in report["sources"][0]["problems"] if "20000101" in text]
+    assert "4 of 8 records are there, none for 2000-01-01 03:00:00" in problem
+    assert "2000-01-01 00:00:00 to 2000-01-01 18:00:00" in problem
+
+
+def test_a_window_outside_the_file_is_a_problem(check, case):
+    code, report = check(edit(case, "[1, 3]", "[1, 4]"))
+    assert code == 1
+    assert any("out of range" in text and "lat" in text for text in report["sources"][0]["problems"])
+
+
+def test_the_case_s_time_is_what_is_looked_at(check, case, tmp_path):
+    (tmp_path / "u.20000102.nc").unlink()
+    with case.open("a") as file:
+        file.write("time: {start: 2000-01-01T05:00, end: 2000-01-01T18:00}\n")
+    code, report = check(case)
+    assert code == 0
+    wind = report["sources"][0]
+    # the records of 00, 06 and 12 h are in force then
+    assert (wind["anchors"], wind["files"], wind["opened"][0]["expected"]) == (3, 1, 3)
+
+
+def test_a_time_without_data_is_a_problem(check, case):
+    with case.open("a") as file:
+        file.write("time: {start: 2001-01-01, end: 2001-01-02}\n")
+    code, report = check(case)
+    assert code == 1
+    assert "2000-01-01 00:00:00 to 2000-01-03 00:00:00" in report["sources"][0]["problems"][0]
+
+
+def test_sources_of_different_calendars_are_a_problem_of_the_case(check, case):
+    edit(case, "  mask: {", "  other: {temporal: {start: 2000-01-01, frequency: PT6H, calendar: noleap}, ")
+    edit(case, "variables: [mask]", "variables: [u]")
+    code, report = check(case)
+    assert code == 1
+    assert all(source["ok"] for source in report["sources"])
+    assert "wind standard, other noleap" in report["problems"][0]
+
+
+def test_a_source_without_end_is_a_warning(check, case):
+    edit(case, " end: 2000-01-03,", "")
+    code, report = check(case)
+    assert code == 0
+    wind = report["sources"][0]
+    assert (wind["end"], wind["anchors"]) == (None, None)
+    assert "no end is declared" in wind["warnings"][0]
+    assert wind["opened"][0]["expected"] == 4
+
+
+def test_doubts_of_the_library_are_listed_as_warnings(check, case):
+    edit(case, "start: 2000-01-01,", "start: 1999-12-31T23:00,")
+    edit(case, "file_period: P1D, end: 2000-01-03", "end: 2000-01-01T18:00")
+    edit(case, "url: u.%Y%m%d.nc", "url: u.20000101.nc")
+    code, report = check(case)
+    assert code == 0
+    assert any("declare start=" in text for text in report["sources"][0]["warnings"])
+
+
+def test_irregular_series_and_files_that_are_one_record(check, case, tmp_path):
+    import netCDF4
+
+    for day in (1, 2):
+        with netCDF4.Dataset(tmp_path / f"one.{day}.nc", "w") as file:
+            file.createDimension("x", 3)
+            file.createVariable("t", "f4", ("x",))[:] = day
+    case.write_text(
+        "sources:\n"
+        "  one: {format: netcdf, url: one.%-d.nc, temporal: {start: 2000-01-01, frequency: P1D,\n"
+        "        file_period: P1D, end: 2000-01-03, records_per_sample: 2}}\n"
+        "  wind: {format: netcdf, url: u.%Y%m%d.nc, temporal: {start: 1999-12-31, frequency: records,\n"
+        "         end: 2000-01-02}}\n"
+    )
+    edit(case, "u.%Y%m%d.nc", "u.20000101.nc")
+    code, report = check(case)
+    assert report["sources"][0]["problems"] == []
+    assert report["sources"][1]["problems"] == []
+    assert code == 0
+    one, wind = report["sources"]
+    assert one["fields"] == [{"name": "t", "dims": ["time", "x"], "shape": [2, 3], "dtype": "float64"}]
+    assert [(file["expected"], file["found"]) for file in one["opened"]] == [(1, 1), (1, 1)]
+    assert (wind["anchors"], wind["opened"][0]["found"]) == (4, 4)
+
+
+def test_offline_looks_at_local_files_only(check, case, tmp_path):
+    edit(case, "url: u.20000101.nc", "url: https://example.invalid/x.nc")
+    with case.open("a") as file:
+        file.write("cache: {root: cache}\n")
+    code, report = check(case, "--offline")
+    assert code == 1
+    assert report["sources"][0]["ok"]
+    assert "not in the cache, and offline" in report["sources"][1]["problems"][0]
+
+
+def test_the_plain_report_says_it_all_too(case, capsys, tmp_path):
+    assert main(["check", str(case)]) == 0
+    out = capsys.readouterr().out
+    for text in ("wind", "4 of 4, 4 of 4", "delivers u (time 2, lat 2, lon 4) float64", "all is well"):
+        assert text in out
+    (tmp_path / "u.20000102.nc").unlink()
+    assert main(["check", str(case)]) == 1
+    out = capsys.readouterr().out
+    assert "PROBLEM" in out
+    assert "u.20000102.nc" in out
+    assert "all is well" not in out
+
+
+def test_a_wrong_file_is_one_line_on_stderr_and_ends_with_2(case, capsys):
+    assert main(["check", str(edit(case, "format: netcdf\n", "formt: netcdf\n"))]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("earthsciio: error: unknown key 'formt'")
+    assert "line=3" in line
+    assert "case.yaml" in line
