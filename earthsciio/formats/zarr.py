@@ -190,6 +190,8 @@ class ZarrFile:
             data = self._objects.read(key, start, stop)
             if data is None:
                 self._check_hole(stored, key)
+            elif (start, stop) == (0, None) and stored.outermost_codec == "blosc":
+                _check_blosc(data, key)
         except EarthSciIOError as error:
             error.file, error.variable = self.path, stored.info.name
             raise
@@ -233,3 +235,11 @@ class ZarrFile:
                 f"no chunk is named with the separator {separator!r}, but there is {found!r}",
                 hint=f'Put the right "dimension_separator" into {stored.info.key}/.zarray',
             )
+
+
+def _check_blosc(data: bytes, key: str) -> None:
+    """Refuse a Blosc frame that was cut short: the decoder reads what lies behind it in memory."""
+    # the last field of its 16-byte header is the length of the frame (c-blosc, README_CHUNK_FORMAT)
+    length = int.from_bytes(data[12:16], "little")
+    if len(data) < 16 or length > len(data):
+        raise DecodeError(f"the chunk object {key!r} is cut short: {len(data)} bytes of {length}")

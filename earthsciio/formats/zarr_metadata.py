@@ -72,6 +72,14 @@ class StoredArray:
         """Whether version 2's habit of not saying how chunks are named could hide them."""
         return self.metadata["zarr_format"] == 2 and len(self.metadata["shape"]) > 1
 
+    @property
+    def outermost_codec(self) -> str:
+        """Name of the codec that gave chunk objects their last form; ``""`` if none did."""
+        if self.metadata["zarr_format"] == 3:
+            return str(self.metadata["codecs"][-1].get("name", ""))
+        codecs = [*(self.metadata.get("filters") or ()), self.metadata.get("compressor") or {}]
+        return str(codecs[-1].get("id", ""))
+
 
 class Hierarchy:
     """The metadata documents of a store.
@@ -273,9 +281,10 @@ class _Draft:
         if grid["name"] != "regular":
             self.unsupported = f"has a chunk grid of the kind {grid['name']!r}"
             return self.shape
-        first = self.node["codecs"][0]
-        sharded = isinstance(first, dict) and first["name"] == "sharding_indexed"
-        configuration = first["configuration"] if sharded else grid["configuration"]
+        codecs = self.node["codecs"]
+        # beside other codecs the bytes of a shard can't be read in parts, nor its axes told apart
+        sharded = len(codecs) == 1 and codecs[0]["name"] == "sharding_indexed"
+        configuration = codecs[0]["configuration"] if sharded else grid["configuration"]
         return tuple(int(size) for size in configuration["chunk_shape"])
 
     def _dimensions(self) -> tuple[str | None, ...]:

@@ -21,8 +21,9 @@ from .base import file_identity
 
 __all__ = ["DirectoryObjects", "Objects", "ZipObjects", "open_objects", "store_identity"]
 
-#: Names of the objects that hold metadata.
-DOCUMENTS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", ".zmetadata")
+#: Names of the objects that hold the metadata of arrays, and those that only groups have.
+_ARRAY_DOCUMENTS = ("zarr.json", ".zarray", ".zattrs")
+_GROUP_DOCUMENTS = (".zgroup", ".zmetadata")
 
 
 class Objects(Protocol):
@@ -237,7 +238,7 @@ def store_identity(path: str, group: str) -> tuple[Any, ...]:
         except FileNotFoundError:
             folders = []
         for folder in (str(level), *folders):
-            for name in DOCUMENTS:
+            for name in _ARRAY_DOCUMENTS if folder != str(level) else _ARRAY_DOCUMENTS + _GROUP_DOCUMENTS:
                 try:
                     status = os.stat(f"{folder}/{name}")  # noqa: PTH116 - hundreds of them, before every use
                 except (FileNotFoundError, NotADirectoryError):

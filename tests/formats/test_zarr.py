@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import netCDF4
+import numcodecs
 import numpy as np
 import pytest
 import xarray as xr
@@ -250,6 +251,7 @@ class TestSharded:
             with pytest.raises(DecodeError):
                 read(store)
 
+    @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
     def test_a_codec_before_the_shards_moves_axes_and_the_shard_is_the_unit(self, tmp_path: Path) -> None:
         group = zarr.open_group(tmp_path / "t", mode="w", zarr_format=3)
         data = np.arange(24, dtype="f8").reshape(4, 6)
@@ -615,6 +617,26 @@ def test_corrupt_chunks_raise(tmp_path: Path, version: int) -> None:
     assert (caught.value.variable, caught.value.chunk) == ("v", (0,))
 
 
+@versions
+@pytest.mark.parametrize("codec", ["blosc", "zstd", "gzip", "none"])
+def test_a_chunk_cut_anywhere_raises(tmp_path: Path, version: int, codec: str) -> None:
+    data = np.random.default_rng(0).integers(0, 4, 64).astype("i4")
+    names = {"blosc": "Blosc", "zstd": "Zstd", "gzip": "GZip", "none": ""}
+    made = getattr(numcodecs, names[codec])() if codec != "none" else None
+    if version == 3 and codec != "none":
+        made = getattr(zarr.codecs, f"{codec.capitalize()}Codec")()
+    write(tmp_path / "s", {"v": (("x",), data)}, version, compressors=made)
+    chunk = tmp_path / "s" / "v" / ("0" if version == 2 else "c/0")
+    whole = chunk.read_bytes()
+    file = ZarrReader().open(str(tmp_path / "s"))
+    for length in range(len(whole)):
+        chunk.write_bytes(whole[:length])
+        with pytest.raises(DecodeError):
+            file.read_chunk(file.arrays["v"], (0,))
+    chunk.write_bytes(whole)
+    np.testing.assert_array_equal(file.read_chunk(file.arrays["v"], (0,)), data)
+
+
 def test_a_checksum_that_does_not_match_raises(tmp_path: Path) -> None:
     data = np.arange(10, dtype="f8")
     write(tmp_path / "s", {"v": (("x",), data)}, 3, compressors=zarr.codecs.Crc32cCodec())
@@ -696,6 +718,28 @@ class TestGroups:
 
 
 # The store as a source.
+
+
+@versions
+def test_a_series_of_stores_is_read_in_place_with_brackets_across_the_seam(
+    tmp_path: Path, version: int
+) -> None:
+    for day in (1, 2):
+        arrays = {
+            "time": (("time",), np.array([0, 12]), {"units": f"hours since 2019-07-0{day}"}),
+            "v": (("time", "x"), np.array([[10 * day, 1], [10 * day + 5, 2]])),
+        }
+        write(tmp_path / f"2019070{day}.zarr", arrays, version)
+    temporal = SourceTemporal(
+        "2019-07-01", "PT12H", file_period="P1D", end="2019-07-03", records_per_sample=2
+    )
+    source = DataSource("s", "zarr", str(tmp_path / "%Y%m%d.zarr"), temporal=temporal)
+    provider = Provider(source)
+    assert provider.store_backed
+    noon = datetime.fromisoformat("2019-07-01T12:00+00:00")
+    np.testing.assert_array_equal(provider.sample_at(noon)["v"].data, [[15, 2], [20, 1]])
+    window = Window({"x": (1, 2)})
+    np.testing.assert_array_equal(provider.with_window(window).sample_at(noon)["v"].data, [[2], [1]])
 
 
 class TestIdentity:
