@@ -402,7 +402,9 @@ def _private(sample: EpochSample) -> EpochSample:
         halves: list[dict[str, NativeField]] = [{}, {}]
         for name, entry, is_coord in _entries(dataset):
             halves[is_coord][name] = NativeField(entry.data.copy(), entry.dims, entry.attrs)
-        return NativeDataset(halves[0], halves[1], dataset.times)
+        private = NativeDataset(halves[0], halves[1], dataset.times)
+        _freeze(private)
+        return private
 
     samples = {}
     for key, member in sample.items():
