@@ -238,9 +238,13 @@ class Engine:
         if datasets is None or item in self._held.samples:
             return False
         marks = _footprint(datasets)
-        if not self._make_room(slot, [], self.ledger.new_bytes(marks), 0):
+        nbytes = self.ledger.new_bytes(marks)
+        if not self._make_room(slot, [], nbytes, 0):
             return False
+        reservation = self.ledger.reserve([], nbytes, self.lock)
+        reservation.hold(marks, datasets)
         self._held.add(SampleUnit(item, datasets, marks, copied=True, served=1))
+        reservation.close()
         self._plans.pop(item, None)
         return True
 
@@ -466,6 +470,8 @@ class Engine:
             for record in list(task.claims):  # those it didn't come to
                 for waiting in self._end_claim(task, record).waiting:
                     waiting.orphaned = True
+            if isinstance(result, SampleUnit) and task.reservation is not None:
+                task.reservation.hold(result.footprint, result)
             if not aborted:
                 del self._tasks[item]
                 self._keep(task, result)

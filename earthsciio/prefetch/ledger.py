@@ -162,12 +162,15 @@ class Reservation:
             else:
                 array = Lease(self._block(nbytes), self._ledger.pool.returns).array(shape, dtype)
             who, nbytes = owner(array)
-            self._spend(nbytes)
             self.hold({id(who): nbytes}, who)
         return array
 
     def hold(self, footprint: Mapping[int, int], keep: object) -> None:
-        """Count memory that the task refers to until it is done; `keep` must keep it alive."""
+        """Count memory that the task refers to until it is done; `keep` must keep it alive.
+
+        What nobody has counted yet comes out of what was reserved.
+        """
+        self._spend(self._ledger.new_bytes(footprint))
         self._held.append(dict(footprint))
         self._keep.append(keep)
         self._ledger.hold(footprint)
