@@ -120,9 +120,9 @@ def draw_maps(
 
 
 def _draw_map(plt: Any, axes: Axes, x: Array, y: Array, values: Array, name: str, label: str) -> None:
-    low, high = float(values.min()), float(values.max())
-    both = low < 0 < high
-    bound = max(abs(low), abs(high)) or 1.0
+    both = bool(values.min() < 0)
+    # a few cells in a corner must not take the colours of all others
+    bound = float(np.quantile(np.abs(values), 0.999)) or float(np.max(np.abs(values))) or 1.0
     mesh = axes.pcolormesh(
         x,
         y,
@@ -133,7 +133,8 @@ def _draw_map(plt: Any, axes: Axes, x: Array, y: Array, values: Array, name: str
         vmax=bound,
         cmap="RdBu_r" if both else "viridis",
     )
-    plt.colorbar(mesh, ax=axes, label=label, shrink=0.9)
+    beyond = bool(np.max(np.abs(values)) > bound)
+    plt.colorbar(mesh, ax=axes, label=label, shrink=0.9, extend="max" if beyond else "neither")
     axes.set_title(name)
     axes.set_aspect("equal")
     axes.set_xlim(-180, 180)

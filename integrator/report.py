@@ -74,9 +74,9 @@ def write_pictures(folder: Path, name: str, outcome: Outcome) -> None:
     }
     maps = dict(fields)
     if outcome.gradient is not None:
-        # per cell the gradient grows with the target's area; per unit area of the start it can be compared
-        maps["sensitivity of the mass in the target to the tracer at the start"] = (
-            outcome.gradient / 1e6,
-            "km² of target per unit of tracer",
+        # per unit of mass, since cells differ in area
+        maps["sensitivity: how much of the tracer that starts here ends in the target region"] = (
+            outcome.gradient / outcome.area,
+            "share",
         )
     draw_maps(folder / "tracer.png", outcome.lat, outcome.lon, maps, name)  # type: ignore[arg-type]

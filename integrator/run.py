@@ -107,6 +107,8 @@ class Outcome:
         Of the tracer before and after.
     identity : (float, float) or None
         ``<L x, y>`` and ``<x, L* y>``, x the initial state and y the objective's weights.
+    area : numpy.ndarray
+        What the state is to be multiplied with to give mass.
     device : Figures or None
         What the case costs if the model sleeps as long as it computes, as a host does while an accelerator
         steps; where it was measured.
@@ -120,6 +122,7 @@ class Outcome:
     start: Array
     end: Array
     gradient: Array | None
+    area: Array
     mass: tuple[float, float]
     identity: tuple[float, float] | None
     device: Figures | None
@@ -281,7 +284,8 @@ def run_case(
     reports = gather_reports(comm, result.report)
     decoded = _gather(comm, log.intervals)
     start, end = run.setup.initial, result.state
-    fields = [run.blocks.gather(block) for block in (start, end, result.gradient) if block is not None]
+    fields = [run.blocks.gather(block) for block in (start, end, run.setup.volume)]
+    gradient = None if result.gradient is None else run.blocks.gather(result.gradient)
     mass = (run.dot(start, run.setup.volume), run.dot(end, run.setup.volume))
     identity = None
     if result.gradient is not None:
@@ -293,7 +297,7 @@ def run_case(
     return Outcome(
         figures,
         *run.setup.axes,
-        whole[0], whole[1], whole[2] if len(whole) > 2 else None,
+        whole[0], whole[1], gradient, whole[2],
         mass, identity, device, _lanes(reports, decoded),
     )  # fmt: skip
 

@@ -1,31 +1,26 @@
-"""The ``integrator`` command: run and plan cases, alone or under mpiexec, and the demonstration.
-
-Each command is a module with ``add_arguments(parser)`` and ``run(arguments) -> int``; it is imported when it
-is called.
-"""
+"""The ``integrator`` command: run and plan cases, alone or under mpiexec, and the demonstration."""
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
-from earthsciio.errors import EarthSciIOError
+from earthsciio.cli.dispatch import Command, dispatch
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["communicator", "main"]
+__all__ = ["COMMANDS", "communicator", "main"]
 
-_COMMANDS = {
-    "run": "run a case forward or adjoint",
-    "plan": "show how a case would be cut among ranks, without running it",
-    "demo": "fetch real winds, run them on four ranks, and report",
-}
+COMMANDS: Final = (
+    Command("run", "integrator.cli.run", "run a case, alone or under mpiexec, and say what it cost"),
+    Command("plan", "integrator.cli.plan", "show how a case would be cut among ranks, without running it"),
+    Command("demo", "integrator.cli.demo", "fetch real winds, run them forward and back, and report"),
+)
 #: What launchers set in the environment of the processes they start.
-_LAUNCHED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID", "SLURM_PROCID")
+_LAUNCHED: Final = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID", "SLURM_PROCID")
 
 
 def communicator() -> MPI.Intracomm | None:
@@ -37,21 +32,10 @@ def communicator() -> MPI.Intracomm | None:
     return MPI.COMM_WORLD
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run a command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="integrator", description="Run cases on MPI ranks.")
-    parser.add_argument("--debug", action="store_true", help="show where an error comes from")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, says in _COMMANDS.items():
-        module = importlib.import_module(f".{name}", __name__)
-        module.add_arguments(commands.add_parser(name, help=says, description=module.__doc__))
-    parsed = parser.parse_args(arguments)
-    module = importlib.import_module(f".{parsed.command}", __name__)
-    try:
-        code: int = module.run(parsed)
-    except EarthSciIOError as error:
-        if parsed.debug or communicator() is not None:
-            raise  # under a launcher the excepthook ends all ranks
-        print(f"integrator {parsed.command}: {error}", file=sys.stderr)
-        return 2
-    return code
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; gives the exit code."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    if communicator() is not None:
+        # an error must reach the excepthook, which ends every rank
+        arguments = ["--debug", *arguments]
+    return dispatch("integrator", "Run cases of forcing, model and sweep on MPI ranks.", COMMANDS, arguments)

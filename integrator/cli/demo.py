@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("--out", type=Path, default=Path("demo-out"), help="where everything goes")
     parser.add_argument("-n", "--ranks", type=int, default=4, help="number of ranks (default 4)")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from integrator.run import Outcome
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("case", type=Path, help="the case, YAML")
     parser.add_argument("--sweep", choices=("forward", "adjoint"), help="instead of the case's own direction")
