@@ -129,7 +129,7 @@ class ValueSpec:
                 values *= self.scale
             if self.offset is not None:
                 values += self.offset
-            if self.native.kind == "f" and self.out == self.native:
+            if self.native.kind == "f" and self.out == self.native and not self.packed:
                 values = native.copy()  # the stored bits, NaN payloads included
             result = values.astype(self.out, copy=False)
         if missing is not None:
