@@ -4,6 +4,8 @@ The public names, nothing else. Importing this package compiles nothing and load
 h5py, zarr and the kernels are imported by the first read that needs them.
 """
 
+from typing import TYPE_CHECKING
+
 from .cache import (
     Cache,
     CacheEntry,
@@ -52,10 +54,14 @@ from .formats import (
     reader_option_names,
     supports_selection,
 )
+from .prefetch import EpochSample, Order, PrefetchGroup, Sample, revolve
 from .provider import Provider
 from .registry import Registry
 from .selection import Window
 from .source import DataSource, SourceTemporal
+
+if TYPE_CHECKING:
+    from .declare import Case, dump_sources, load_case, load_sources
 
 __all__ = [
     "AuthError",
@@ -65,11 +71,13 @@ __all__ = [
     "CacheEntry",
     "CacheMiss",
     "Cancelled",
+    "Case",
     "DataSource",
     "DeclarationError",
     "DecodeError",
     "EarthSciIOError",
     "EarthSciIOWarning",
+    "EpochSample",
     "FetchError",
     "FileFormatError",
     "GroupStateError",
@@ -80,10 +88,13 @@ __all__ = [
     "NativeField",
     "NetCDFReader",
     "OfflineError",
+    "Order",
     "OrderError",
+    "PrefetchGroup",
     "Provider",
     "RecordNotFound",
     "Registry",
+    "Sample",
     "SelectionError",
     "SelectionRangeError",
     "SourceTemporal",
@@ -98,9 +109,13 @@ __all__ = [
     "Window",
     "ZarrReader",
     "cache_key",
+    "dump_sources",
     "format_registry",
+    "load_case",
+    "load_sources",
     "range_keyed_url",
     "reader_option_names",
+    "revolve",
     "sha256_bytes",
     "sha256_file",
     "store_registry",
@@ -108,3 +123,14 @@ __all__ = [
     "to_xarray",
     "transport_registry",
 ]
+
+#: YAML is read by few programs, and its parser is not free to import.
+_DECLARED = ("Case", "dump_sources", "load_case", "load_sources")
+
+
+def __getattr__(name: str) -> object:
+    if name in _DECLARED:
+        from . import declare
+
+        return getattr(declare, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
