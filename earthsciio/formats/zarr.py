@@ -190,6 +190,8 @@ class ZarrFile:
             data = self._objects.read(key, start, stop)
             if data is None:
                 self._check_hole(stored, key)
+            elif not data:  # which the library takes for absent in places
+                raise DecodeError(f"the chunk object {key!r} is empty")
             elif (start, stop) == (0, None) and stored.outermost_codec == "blosc":
                 _check_blosc(data, key)
         except EarthSciIOError as error:

@@ -251,6 +251,13 @@ class TestSharded:
             with pytest.raises(DecodeError):
                 read(store)
 
+    def test_an_empty_shard_raises_also_where_it_is_one_inner_chunk(self, tmp_path: Path) -> None:
+        data = np.arange(4)
+        write(tmp_path / "s", {"v": (("x",), data)}, 3, chunks=(4,), shards=(4,))
+        (tmp_path / "s" / "v" / "c" / "0").write_bytes(b"")
+        with pytest.raises(DecodeError, match="empty"):
+            read(tmp_path / "s")
+
     @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
     def test_a_codec_before_the_shards_moves_axes_and_the_shard_is_the_unit(self, tmp_path: Path) -> None:
         group = zarr.open_group(tmp_path / "t", mode="w", zarr_format=3)
