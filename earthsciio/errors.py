@@ -64,7 +64,7 @@ class EarthSciIOError(Exception):
     file, variable, epoch, chunk : optional
         What it went wrong with: a path or URL, an on-disk variable name, an epoch or time, a chunk index.
     hint : str, optional
-        What the reader can do about it; appended to the text.
+        What the reader can do about it; appended to the text. Every class has a general one.
     **context
         Anything else worth keeping; each becomes an attribute and part of the text.
     """
@@ -73,7 +73,8 @@ class EarthSciIOError(Exception):
     variable: str | None
     epoch: object | None
     chunk: tuple[int, ...] | None
-    hint: str | None
+    #: What to do in general; the raiser's own hint replaces it.
+    hint: str | None = None
 
     def __init__(
         self,
@@ -92,7 +93,8 @@ class EarthSciIOError(Exception):
         self.variable = variable
         self.epoch = epoch
         self.chunk = chunk
-        self.hint = hint
+        if hint is not None:
+            self.hint = hint
         self.context = context
         self.__dict__.update(context)
 
@@ -113,29 +115,43 @@ class EarthSciIOError(Exception):
 class BackendNotRegistered(EarthSciIOError, LookupError):
     """A format, transport or store name that nobody registered."""
 
+    hint = "Register it first, or correct the name"
+
 
 class Unsupported(EarthSciIOError, NotImplementedError):
     """Something a file holds or a caller asks for that the library does not do (yet)."""
+
+    hint = "Do without it, or ask for it"
 
 
 class UnknownReaderOption(EarthSciIOError, ValueError):
     """A reader option the format does not have; refused at construction."""
 
+    hint = "Correct the name in reader_kwargs"
+
 
 class DeclarationError(EarthSciIOError, ValueError):
     """A source, cadence, group or case that contradicts itself."""
+
+    hint = "Correct the declaration"
 
 
 class FileFormatError(EarthSciIOError, OSError):
     """A file that is not what its format says: truncated, empty, or something else entirely."""
 
+    hint = "Fetch the file again, or look at what its source delivers"
+
 
 class DecodeError(EarthSciIOError, OSError):
     """Stored bytes that could not be turned into values: corrupt, short, or failing their checksum."""
 
+    hint = "The file is damaged or has changed; fetch it again"
+
 
 class TimeAxisError(EarthSciIOError, ValueError):
     """A time coordinate that can't be decoded, is out of order, or has an unknown calendar."""
+
+    hint = "Correct the file's time coordinate, or declare the source to match it"
 
 
 class NotATimeAxis(TimeAxisError):
@@ -145,57 +161,85 @@ class NotATimeAxis(TimeAxisError):
 class TimeBeforeStart(EarthSciIOError, ValueError):
     """A time before the source's ``start``."""
 
+    hint = "Ask for a time from start on, or declare outside='hold' or 'cycle'"
+
 
 class TimePastEnd(EarthSciIOError, IndexError):
     """A time at or after the source's ``end``."""
+
+    hint = "Ask for a time before end, or declare outside='hold' or 'cycle'"
 
 
 class RecordNotFound(EarthSciIOError, IndexError):
     """A file that does not hold the record its declaration promises."""
 
+    hint = "Check start, frequency and file_period against the file's times"
+
 
 class VariableNotFound(EarthSciIOError, KeyError):
     """A variable the source declares, or the caller asks for, that the file does not have."""
+
+    hint = "Correct the name; on-disk names count"
 
 
 class SelectionError(EarthSciIOError, ValueError):
     """A selection whose form is wrong, or that names what the file does not have."""
 
+    hint = "Give each dimension 'all', (start, stop[, step]) or a list of indices, by the names the file has"
+
 
 class SelectionRangeError(EarthSciIOError, IndexError):
     """A selector outside its dimension."""
+
+    hint = "Indices count from 0, are never negative, and end before the dimension's length"
 
 
 class FetchError(EarthSciIOError, OSError):
     """A file that could not be brought into the cache."""
 
+    hint = "Check the URL, the network and the cache"
+
 
 class MissingFile(FetchError, FileNotFoundError):
     """A file of the source that is not there."""
+
+    hint = "Check the path, or whether the file has been produced yet"
 
 
 class TransportError(FetchError):
     """The transport failed: connection, status, length."""
 
+    hint = "Try again, check the URL, or declare mirrors"
+
 
 class SourceNotFound(TransportError, FileNotFoundError):
     """The source says it has no such file (a 404, a missing local file): gone, or not there yet."""
+
+    hint = "Check the URL, or whether the file has been produced yet"
 
 
 class CacheStoreError(FetchError):
     """The cache itself could not be read or written: a full disk, permissions, a lock nobody gives back."""
 
+    hint = "Check the cache folder: space, permissions, and who else uses it"
+
 
 class AuthError(FetchError, PermissionError):
     """Credentials missing or refused."""
+
+    hint = "Check the credentials of the source's auth_realm"
 
 
 class IntegrityError(FetchError):
     """Bytes that do not match their declared length or checksum."""
 
+    hint = "Fetch it again; if it stays, the source or the declared checksum is wrong"
+
 
 class OfflineError(FetchError):
     """Something that needs the network was asked for in offline mode."""
+
+    hint = "Unset EARTHSCI_OFFLINE, or warm the cache first"
 
 
 class CacheMiss(OfflineError, FileNotFoundError):
@@ -224,10 +268,16 @@ class CacheMiss(OfflineError, FileNotFoundError):
 class OrderError(EarthSciIOError, ValueError):
     """``take`` of an epoch that is not the next one of the order."""
 
+    hint = "Take the epochs of the order in its sequence"
+
 
 class GroupStateError(EarthSciIOError, RuntimeError):
     """A group used in a state, or from a thread, that does not allow the call."""
 
+    hint = "Start an order, and use the group from the thread that did"
+
 
 class Cancelled(EarthSciIOError, RuntimeError):
     """The work was abandoned: cancelled order, closed group, or interpreter exit."""
+
+    hint = "Start again to go on"

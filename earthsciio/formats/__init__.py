@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from earthsciio.errors import UnknownReaderOption
+from earthsciio.errors import DeclarationError, UnknownReaderOption
 from earthsciio.registry import Registry
 
 from .base import ArrayInfo, OpenFile, Reader
@@ -56,6 +56,8 @@ def create_reader(
         If no such format is registered.
     UnknownReaderOption
         If the format does not have one of the options.
+    DeclarationError
+        If an option has a value its reader does not take.
     """
     import difflib
 
@@ -69,4 +71,12 @@ def create_reader(
                 raise UnknownReaderOption(
                     f"format {format_name!r} has no option {name!r}", hint=f"{guess}It has {sorted(known)}"
                 )
-    return factory(**options)
+    reader = factory(**options)
+    try:
+        hash(reader)
+    except TypeError as error:
+        raise DeclarationError(
+            f"an option of format {format_name!r} can't be hashed: {error}",
+            hint="Readers are compared by their options, so these are frozen values: tuples, not lists",
+        ) from error
+    return reader
