@@ -170,7 +170,8 @@ class Engine:
             sample.served += 1
         self._fetched.difference_update(items)
         self._held.advance()
-        self.ledger.collect()
+        if not self.settings.threaded:  # else a worker tidies up: the consumer has better things to do
+            self._held.tidy()
         self.lock.notify_all()
         return taken
 
@@ -181,6 +182,7 @@ class Engine:
 
         It counts as being done from now on, so it must be given to :meth:`run`.
         """
+        self._held.tidy()
         promised: int | None = 0  # what earlier samples will probably reserve; None: unknown or too much
         seen: set[Item] = set()
         for slot in self._window(self.settings.depth if self.settings.threaded else 1):

@@ -14,6 +14,7 @@ sample that comes again is the same object. The engine's lock protects all of th
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -151,12 +152,14 @@ class Holdings:
         self._due: dict[
             int, dict[Unit, None]
         ] = {}  # units by the slot at which to look at them; ordered sets
+        self._passed: deque[int] = deque()
         self.begin((), 0)
 
     # The order.
 
     def begin(self, order: tuple[int, ...], cursor: int) -> None:
         """Follow a new order from slot `cursor`; what is held stays, what was staged for the old one goes."""
+        self.tidy()  # by the old order: what turning round finds does not depend on the workers
         of_epoch, kinds = self._timeline.of_epoch, self._timeline.kinds
         self.uses = Uses(order, of_epoch)
         self._kind_uses = Uses(order, {key: kinds[key][of_epoch[key]] for key in of_epoch})
@@ -172,8 +175,17 @@ class Holdings:
             self._forget_if_useless(kind)
 
     def advance(self) -> None:
-        """Go past the slot at the cursor: drop what was last needed before it, note what it needed last."""
-        slot, self.cursor = self.cursor, self.cursor + 1
+        """Go past the slot at the cursor; what follows from that waits for :meth:`tidy`."""
+        self._passed.append(self.cursor)
+        self.cursor += 1
+
+    def tidy(self) -> None:
+        """Drop what the order needs no more, slot by slot that it went past."""
+        while self._passed:
+            self._tidy(self._passed.popleft())
+
+    def _tidy(self, slot: int) -> None:
+        """Drop what was last needed before `slot`, and note what it needed last."""
         spent = list(self._due.pop(NEVER, ()))
         for unit in list(self._due.pop(slot, ())):
             self._file(unit)
