@@ -37,6 +37,7 @@ _UNITS: Final = {
     **dict.fromkeys(("days", "day", "d"), DAY),
     **dict.fromkeys(("weeks", "week"), 7 * DAY),
 }
+_NANOSECONDS: Final = frozenset({"nanoseconds", "nanosecond", "nanosecs", "nanosec", "ns"})
 _MONTHS: Final = {"months": 1, "month": 1, "years": 12, "year": 12}
 _MONTH_NAMES: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
@@ -198,6 +199,9 @@ def _instants(
     length = _UNITS.get(unit)
     if unit in {"common_year", "common_years"} and source.name == "noleap":
         length = 365 * DAY
+    if unit in _NANOSECONDS:  # finer than an instant: rounded to the microsecond
+        whole = numbers.dtype.kind != "f"
+        numbers, length = ((numbers.astype(np.int64) + 500) // 1000 if whole else numbers / 1000), 1
     if unit in _MONTHS and source.name == "360_day":
         length = _MONTHS[unit] * 30 * DAY
     elif unit in _MONTHS and months_opt_in:

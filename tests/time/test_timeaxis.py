@@ -299,3 +299,11 @@ def test_a_file_much_finer_than_the_cadence_gives_the_record_at_the_anchor():
     hourly = TimeAxis("f", calendar("standard"), np.arange(0, 3 * 24) * HOUR, np.arange(3 * 24))
     day, tolerance = 24 * HOUR, 24 * HOUR // 20  # 72 minutes, which the record of 23:00 is within
     assert hourly.find(day, 2 * day, tolerance) == 24
+
+
+def test_nanoseconds_are_rounded_to_the_microsecond():
+    day = 86_400_000_000_000
+    axis = decode(
+        np.array([0, day, day + 3_600_000_000_000]), "nanoseconds since 1970-01-01", "proleptic_gregorian"
+    )
+    assert axis.stamps.tolist() == [0, DAY, DAY + HOUR]
