@@ -1,6 +1,19 @@
 """The engine: plan, fetch, decode, place."""
 
-from .reference import ArrayRequest
-from .run import DecodeReport, decode_arrays
+from .jit import JitStats, jit_stats
+from .reference import ArrayRequest, BadChunk
+from .run import DecodeOptions, DecodeReport, decode_arrays
+from .threads import decode_threads, default_decode_threads, set_decode_threads
 
-__all__ = ["ArrayRequest", "DecodeReport", "decode_arrays"]
+__all__ = [
+    "ArrayRequest",
+    "BadChunk",
+    "DecodeOptions",
+    "DecodeReport",
+    "JitStats",
+    "decode_arrays",
+    "decode_threads",
+    "default_decode_threads",
+    "jit_stats",
+    "set_decode_threads",
+]

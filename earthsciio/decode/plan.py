@@ -115,6 +115,13 @@ class ArrayPlan:
         for chunk in sorted(touched):
             yield ChunkRead(chunk, tuple(touched[chunk]))
 
+    def placements(self, chunk: tuple[int, ...]) -> Iterator[Placement]:
+        """Yield the share of every Window that touches a chunk."""
+        for window, axes in enumerate(self.axes):
+            if all(coordinate in axis for axis, coordinate in zip(axes, chunk, strict=True)):
+                parts = (axis[coordinate] for axis, coordinate in zip(axes, chunk, strict=True))
+                yield Placement(window, tuple(parts))
+
 
 def plan_reads(
     shape: Sequence[int], chunks: Sequence[int], windows: Sequence[Sequence[Span | Points]]

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from earthsciio.errors import EarthSciIOError
+import numpy as np
+
+from earthsciio.errors import DecodeError, EarthSciIOError
 from earthsciio.fields import Array
 from earthsciio.formats.base import ArrayInfo, OpenFile
 
@@ -17,7 +19,7 @@ from .abort import AbortToken
 from .plan import ArrayPlan
 from .values import ValueSpec
 
-__all__ = ["ArrayRequest", "decode_reference"]
+__all__ = ["ArrayRequest", "BadChunk", "ReferenceCounts", "decode_reference"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +45,27 @@ class ArrayRequest:
     outs: tuple[Array, ...]
 
 
-def decode_reference(file: OpenFile, requests: Sequence[ArrayRequest], abort: AbortToken) -> int:
+@dataclass(frozen=True, slots=True)
+class BadChunk:
+    """A chunk that could not be read, and whose cells are NaN because the caller wanted it so."""
+
+    variable: str
+    chunk: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceCounts:
+    """What the reference path did."""
+
+    bytes_read: int = 0
+    chunks: int = 0
+    bad_chunks: tuple[BadChunk, ...] = ()
+
+
+def decode_reference(
+    file: OpenFile, requests: Sequence[ArrayRequest], abort: AbortToken, on_bad_chunk: str = "raise"
+) -> ReferenceCounts:
     """Fill the outputs of every request.
 
     Parameters
@@ -54,11 +76,13 @@ def decode_reference(file: OpenFile, requests: Sequence[ArrayRequest], abort: Ab
         What to decode.
     abort : AbortToken
         Looked at before every chunk.
+    on_bad_chunk : {"raise", "nan"}
+        Raise, or make NaN of the bad chunk's cells; integers and text have no NaN, and raise.
 
     Returns
     -------
-    int
-        Bytes of stored elements that were read.
+    ReferenceCounts
+        Bytes of stored elements and chunks that were read, and chunks that could not be.
 
     Raises
     ------
@@ -67,11 +91,21 @@ def decode_reference(file: OpenFile, requests: Sequence[ArrayRequest], abort: Ab
     Cancelled
         If `abort` was set.
     """
-    nbytes = 0
+    nbytes = chunks = 0
+    bad: list[BadChunk] = []
     for request in requests:
         for read in request.plan:
             abort.check()
-            raw = file.read_chunk(request.info, read.chunk)
+            chunks += 1
+            try:
+                raw = file.read_chunk(request.info, read.chunk)
+            except DecodeError as error:
+                if on_bad_chunk != "nan" or request.spec.out.kind != "f":
+                    raise
+                bad.append(BadChunk(request.info.name, read.chunk, str(error)))
+                for placement in read.placements:
+                    request.outs[placement.window][placement.target()] = np.nan
+                continue
             nbytes += raw.nbytes
             try:
                 for placement in read.placements:
@@ -80,4 +114,4 @@ def decode_reference(file: OpenFile, requests: Sequence[ArrayRequest], abort: Ab
             except EarthSciIOError as error:
                 error.chunk = read.chunk
                 raise
-    return nbytes
+    return ReferenceCounts(nbytes, chunks, tuple(bad))

@@ -1,16 +1,47 @@
-"""The one call everything above makes: fill these outputs from that file, and say how it went."""
+"""The one call everything above makes: fill these outputs from that file, and say how it went.
+
+Each array takes the fast path if the file can say where its bytes lie and compiled code knows its filters
+and types; else the reference path, which gives the same values, and the report says why.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from earthsciio.errors import DeclarationError
 from earthsciio.formats.base import OpenFile
+from earthsciio.formats.encoded import EncodedFile
 
+from . import native
 from .abort import AbortToken
-from .reference import ArrayRequest, decode_reference
+from .batch import Task
+from .engine import Decoded, decode, prepare
+from .reference import ArrayRequest, BadChunk, decode_reference
 
-__all__ = ["DecodeReport", "decode_arrays"]
+__all__ = ["DecodeOptions", "DecodeReport", "decode_arrays"]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """What a decode does about bytes that are wrong, or not wanted.
+
+    Attributes
+    ----------
+    on_bad_chunk : {"raise", "nan"}
+        Raise, or make NaN of the bad chunk's cells and go on; integers have no NaN, and raise.
+    verify : {"full", "prefix"}
+        Check every checksum, or stop inflating behind the last element wanted, which skips it.
+    """
+
+    on_bad_chunk: str = "raise"
+    verify: str = "full"
+
+    def __post_init__(self) -> None:
+        if self.on_bad_chunk not in ("raise", "nan"):
+            raise DeclarationError(f"on_bad_chunk is 'raise' or 'nan', not {self.on_bad_chunk!r}")
+        if self.verify not in ("full", "prefix"):
+            raise DeclarationError(f"verify is 'full' or 'prefix', not {self.verify!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +52,29 @@ class DecodeReport:
     ----------
     bytes_read : int
         Bytes of stored elements that were read.
+    chunks : int
+        Chunks that were decoded.
     fallbacks : tuple of (str, str)
         Variable and reason, for each array that did not take the fast path.
     backend : str
         What inflated the chunks; "reference" where nothing took the fast path.
+    bad_chunks : tuple of BadChunk
+        Chunks whose cells are NaN because they could not be read.
     """
 
     bytes_read: int
+    chunks: int = 0
     fallbacks: tuple[tuple[str, str], ...] = ()
     backend: str = "reference"
+    bad_chunks: tuple[BadChunk, ...] = ()
 
 
-def decode_arrays(file: OpenFile, requests: Sequence[ArrayRequest], abort: AbortToken) -> DecodeReport:
+def decode_arrays(
+    file: OpenFile,
+    requests: Sequence[ArrayRequest],
+    abort: AbortToken,
+    options: DecodeOptions = DecodeOptions(),
+) -> DecodeReport:
     """Fill the outputs of every request, by the fast path where there is one.
 
     Parameters
@@ -43,6 +85,8 @@ def decode_arrays(file: OpenFile, requests: Sequence[ArrayRequest], abort: Abort
         What to decode.
     abort : AbortToken
         Looked at before every chunk.
+    options : DecodeOptions
+        What to do about bad chunks.
 
     Returns
     -------
@@ -56,4 +100,24 @@ def decode_arrays(file: OpenFile, requests: Sequence[ArrayRequest], abort: Abort
     Cancelled
         If `abort` was set.
     """
-    return DecodeReport(decode_reference(file, requests, abort))
+    tasks: list[Task] = []
+    slow: list[ArrayRequest] = []
+    fallbacks: list[tuple[str, str]] = []
+    for request in requests:
+        task = prepare(file, request)
+        if isinstance(task, Task):
+            tasks.append(task)
+        else:
+            slow.append(request)
+            fallbacks.append((request.info.name, task))
+    fast = Decoded()
+    if tasks and isinstance(file, EncodedFile):
+        fast = decode(file, tasks, abort, on_bad_chunk=options.on_bad_chunk, verify=options.verify)
+    counts = decode_reference(file, slow, abort, options.on_bad_chunk)
+    return DecodeReport(
+        fast.bytes_read + counts.bytes_read,
+        fast.chunks + counts.chunks,
+        tuple(fallbacks),
+        native.backend() if tasks else "reference",
+        fast.bad_chunks + counts.bad_chunks,
+    )

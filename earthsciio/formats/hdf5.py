@@ -9,9 +9,11 @@ parents' dimensions. netCDF-C is never called: it is not thread-safe, and a mode
 from __future__ import annotations
 
 import itertools
+import os
 import posixpath
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,9 @@ from earthsciio.errors import DecodeError, EarthSciIOError, FileFormatError, Sel
 from earthsciio.fields import Array
 
 from .base import ArrayInfo, virtual_chunks
+from .descriptor import Descriptor
+from .encoded import EncodedArray, TableIndex
+from .hdf5_chunks import describe, filled
 from .text import decode_strings, join_characters
 
 if TYPE_CHECKING:
@@ -90,6 +95,8 @@ class Hdf5File:
         self.path = path
         self._lock = threading.RLock()
         self._handle: h5py.File | None = None
+        self._descriptor = Descriptor(path)  # before h5py looks: what it finds belongs to this version
+        self._encoded: dict[str, EncodedArray | str] = {}
         try:
             with self._lock:
                 scan = _Scan(self._file(), group or "/", path)
@@ -120,11 +127,45 @@ class Hdf5File:
         return self._handle
 
     def close(self) -> None:
-        """Close the handle; the next read opens it again."""
+        """Close handle and descriptor; the next read opens them again."""
+        self._descriptor.close()
         with self._lock:
             if self._handle is not None:
                 self._handle.close()
                 self._handle = None
+
+    def descriptor(self) -> AbstractContextManager[int]:
+        """Lend a descriptor; see :class:`~earthsciio.formats.encoded.EncodedFile`."""
+        return self._descriptor.use()
+
+    def encoded(self, info: ArrayInfo) -> EncodedArray | str:
+        """Say where an array's bytes lie; see :class:`~earthsciio.formats.encoded.EncodedFile`."""
+        with self._lock:
+            found = self._encoded.get(info.key)
+            if found is None:
+                try:
+                    found = describe(self._file()[info.key], info)
+                    if self._file().userblock_size and not self._agrees(info, found):
+                        found = "user block"
+                except _H5PY_ERRORS as error:
+                    found = f"its layout can't be read: {error}"
+                self._encoded[info.key] = found
+            return found
+
+    def _agrees(self, info: ArrayInfo, encoded: EncodedArray | str) -> bool:
+        """Whether offsets count from the start of the file; HDF5 releases differ where a user block is."""
+        if isinstance(encoded, str) or encoded.pieces or not isinstance(encoded.index, TableIndex):
+            return True
+        entries = encoded.index.entries
+        if len(entries.offsets) == 0:
+            return True
+        number, origin = int(encoded.index.keys[0]), []
+        for count, length in zip(reversed(encoded.index.grid), reversed(encoded.chunks), strict=True):
+            number, coordinate = divmod(number, count)
+            origin.append(coordinate * length)
+        _, stored = self._file()[info.key].id.read_direct_chunk(tuple(reversed(origin)))
+        with self.descriptor() as descriptor:
+            return os.pread(descriptor, int(entries.sizes[0]), int(entries.offsets[0])) == bytes(stored)
 
     def read_chunk(self, info: ArrayInfo, chunk: tuple[int, ...]) -> Array:
         """Read the elements of one chunk; see :class:`~earthsciio.formats.base.OpenFile`."""
@@ -152,13 +193,13 @@ class Hdf5File:
         shape = tuple(part.stop - part.start for part in box) + string_length
         whole = inside + tuple(slice(0, length) for length in string_length)
         if any(part.stop <= part.start for part in whole) or not _is_written(dataset, whole):
-            return _filled(dataset, shape)
+            return filled(dataset, shape)
         self._check_virtual(dataset, info)
         part = np.asarray(dataset[whole] if dataset.ndim else dataset[()])
         if part.shape == shape:
             return part
         # shorter on disk than an unlimited dimension: the rest is storage fill
-        padded = _filled(dataset, shape)
+        padded = filled(dataset, shape)
         padded[tuple(slice(0, length) for length in part.shape)] = part
         return padded
 
@@ -199,19 +240,6 @@ class Hdf5File:
             f"can't be read: {error}", file=self.path, variable=info.name, chunk=chunk,
             hint="The file is damaged; fetch it again",
         )  # fmt: skip
-
-
-def _filled(dataset: h5py.Dataset, shape: tuple[int, ...]) -> Array:
-    """Give the storage fill: zeros where the file defines none or never writes it."""
-    import h5py
-
-    plist = dataset.id.get_create_plist()
-    if dataset.dtype.kind == "O":
-        return np.full(shape, b"", dtype=object)
-    undefined = plist.fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED
-    if undefined or plist.get_fill_time() == h5py.h5d.FILL_TIME_NEVER:
-        return np.zeros(shape, dtype=dataset.dtype)
-    return np.full(shape, dataset.fillvalue, dtype=dataset.dtype)
 
 
 def _is_written(dataset: h5py.Dataset, box: tuple[slice, ...]) -> bool:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from earthsciio.errors import DecodeError, FileFormatError
 from earthsciio.fields import Array
 
 from .base import ArrayInfo, virtual_chunks
+from .descriptor import Descriptor
+from .encoded import EncodedArray, PieceIndex
 from .text import join_characters
 
 __all__ = ["ClassicFile", "Placed"]
@@ -71,9 +73,8 @@ class ClassicFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._lock = threading.Lock()
-        self._descriptor: int | None = None
-        size = Path(path).stat().st_size
+        self._descriptor = Descriptor(path)
+        size = self._descriptor.size
         with Path(path).open("rb") as stream:
             header = _Header(path, stream.read(min(size, 1 << 16)), size)
             try:
@@ -127,12 +128,10 @@ class ClassicFile:
 
     def _pread(self, into: Array, offset: int, info: ArrayInfo) -> None:
         target = into.reshape(-1).view(np.uint8)
-        with self._lock:
-            if self._descriptor is None:
-                self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        with self._descriptor.use() as descriptor:
             done = 0
             while done < len(target):
-                count = os.preadv(self._descriptor, [target[done:].data], offset + done)
+                count = os.preadv(descriptor, [target[done:].data], offset + done)
                 if count == 0:
                     raise DecodeError(
                         "the file ends inside the variable; it changed after it was opened",
@@ -143,12 +142,30 @@ class ClassicFile:
                     )
                 done += count
 
+    def descriptor(self) -> AbstractContextManager[int]:
+        """Lend a descriptor; see :class:`~earthsciio.formats.encoded.EncodedFile`."""
+        return self._descriptor.use()
+
+    def encoded(self, info: ArrayInfo) -> EncodedArray | str:
+        """Say where an array's bytes lie; see :class:`~earthsciio.formats.encoded.EncodedFile`."""
+        if info.dtype.kind == "O":
+            return "text"
+        placed = self.placed[info.name]
+        strides = [info.dtype.itemsize]
+        for size in reversed(placed.shape[1:]):
+            strides.append(strides[-1] * size)
+        strides = strides[len(placed.shape) - 1 :: -1] if placed.shape else []
+        if placed.record is not None:
+            strides[0] = placed.record
+        index = PieceIndex(placed.begin, tuple(strides), info.shape, info.chunks, info.dtype.itemsize)
+        # a classic file has all its elements: nothing in it is ever unwritten
+        return EncodedArray(
+            info.dtype, info.shape, info.chunks, (), bytes(info.dtype.itemsize), index, pieces=True
+        )
+
     def close(self) -> None:
         """Close the descriptor; the next read opens it again."""
-        with self._lock:
-            if self._descriptor is not None:
-                os.close(self._descriptor)
-                self._descriptor = None
+        self._descriptor.close()
 
 
 class _Short(Exception):
