@@ -300,19 +300,14 @@ class Engine:
 
     def work(self) -> None:
         """Be a worker until the group is closed. Called without the lock."""
-        try:
-            self._serve(self.next_task, self.run)
-        except BaseException as error:  # noqa: BLE001 - the take that waits for it raises it
-            with self.lock:
-                self.fatal = error
-                self.lock.notify_all()
+        self._live(self.next_task, self.run)
 
     def read_ahead(self) -> None:
         """Be the thread that fetches ahead until the group is closed. Called without the lock."""
-        self._serve(self.next_fetch, self._fetch)
+        self._live(self.next_fetch, self._fetch)
 
     def run(self, task: Task) -> None:
-        """Do a task. Called without the lock; raises only what is no Exception."""
+        """Do a task. Called without the lock; only the consumer's own interrupt comes out of it."""
         began = perf_counter()
         result: Plan | SampleUnit | Exception
         try:
@@ -324,10 +319,12 @@ class Engine:
             _forget_frames(error)
             result = error
         except BaseException as error:
-            # the death of a worker is an error of its sample; the consumer's own interrupt is none
-            death = GroupStateError(f"a worker thread died of {error!r}", member=task.item.key)
-            self._settle(task, death if self.settings.threaded else None, began)
-            raise
+            if not self.settings.threaded:
+                self._settle(task, None, began)
+                raise
+            _forget_frames(error)
+            result = GroupStateError(f"a worker was hit by {error!r}", member=task.item.key)
+            result.__cause__ = error
         self._settle(task, result, began)
 
     def flush(self) -> None:
@@ -335,18 +332,27 @@ class Engine:
         while self._outbox:
             self.emitter(self._outbox.popleft())
 
-    def _serve(self, next_job: Callable[[], J | None], do: Callable[[J], None]) -> None:
-        while True:
-            with self.lock:
-                job = next_job()
-                while job is None and not self.closed:
-                    self.lock.wait()
-                    job = next_job()
-            if job is None:
-                return
-            self.flush()
+    def _live(self, next_job: Callable[[], J | None], do: Callable[[J], None]) -> None:
+        """Do one job after the other. What hits it outside of one ends the take; the next start mends it."""
+        while not self.closed:
+            try:
+                self._do_one(next_job, do)
+            except BaseException as error:  # noqa: BLE001 - the take that waits raises it
+                with self.lock:
+                    self.fatal = error
+                    self.lock.notify_all()
+                    while self.fatal is not None and not self.closed:
+                        self.lock.wait()
+
+    def _do_one(self, next_job: Callable[[], J | None], do: Callable[[J], None]) -> None:
+        # in a frame of its own: a thread that waits must not refer to the sample it made last
+        with self.lock:
+            job = next_job()
+            if job is None and not self.closed:
+                self.lock.wait()
+        self.flush()
+        if job is not None:
             do(job)
-            del job  # it refers to a sample
             self.flush()
 
     def _make_plan(self, task: Task) -> Plan:
@@ -505,7 +511,7 @@ class Engine:
         failed: str | None = None
         try:
             self._members[item.key].fetch_ahead(anchor)
-        except Exception as error:  # noqa: BLE001 - a failure raises nothing: the decode tries again
+        except BaseException as error:  # noqa: BLE001 - a failure raises nothing: the decode tries again
             failed = repr(error)
         seconds = perf_counter() - began
         with self.lock:

@@ -231,7 +231,8 @@ class PrefetchGroup:
         OrderError
             If `k` is not the next epoch, which the error names as ``expected``. Nothing has moved.
         GroupStateError
-            If there is no order, the group is closed, another thread takes from it, or a worker died.
+            If there is no order, the group is closed, another thread takes from it, or something hit
+            a worker that is no Exception.
         Exception
             What ``refresh`` would have raised, if a sample of the epoch could not be made: that of the
             first member in sorted order; those of the others are in its ``others``. Taking `k` again raises
@@ -256,7 +257,7 @@ class PrefetchGroup:
                     break
                 if engine.fatal is not None:
                     raise GroupStateError(
-                        f"a worker thread died of {engine.fatal!r}", epoch=k, hint="start() begins anew"
+                        f"a worker was hit by {engine.fatal!r}", epoch=k, hint="start() begins anew"
                     ) from engine.fatal
                 if self._settings.threaded:
                     engine.lock.wait()

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from earthsciio.fields import NativeDataset
 from earthsciio.records import DecodedRecord, RecordLayout, RecordRef
 
@@ -162,7 +164,10 @@ class Holdings:
         self.tidy()  # by the old order: what turning round finds does not depend on the workers
         of_epoch, kinds = self._timeline.of_epoch, self._timeline.kinds
         self.uses = Uses(order, of_epoch)
-        self._kind_uses = Uses(order, {key: kinds[key][of_epoch[key]] for key in of_epoch})
+        own_kinds = all(np.array_equal(numbers, np.arange(len(numbers))) for numbers in kinds.values())
+        self._kind_uses = (
+            self.uses if own_kinds else Uses(order, {key: kinds[key][of_epoch[key]] for key in of_epoch})
+        )
         self.cursor = cursor
         self._due.clear()
         for sample in [sample for sample in self.samples.values() if sample.until is not None]:
@@ -170,7 +175,7 @@ class Holdings:
         for unit in self._units():
             if isinstance(unit, RecordUnit):
                 unit.last_slot = -1  # slots of the new order are others
-            self._file(unit)
+            self._file(unit, cursor)
         for kind in list(self._takers.records):
             self._forget_if_useless(kind)
 
@@ -186,29 +191,23 @@ class Holdings:
 
     def _tidy(self, slot: int) -> None:
         """Drop what was last needed before `slot`, and note what it needed last."""
+        now = slot + 1  # the cursor may be further
         spent = list(self._due.pop(NEVER, ()))
         for unit in list(self._due.pop(slot, ())):
-            self._file(unit)
+            self._file(unit, now)
             if isinstance(unit, SampleUnit) and unit.until is not None:
                 spent.append(unit)  # staged: never kept
         for unit in spent:
-            if self.next_use(unit) == NEVER:
+            if self._next_use(unit, now) == NEVER:
                 self.drop(unit)
             else:
-                self._file(unit)
+                self._file(unit, now)
         for key in self._timeline.anchors:
             self._forget_if_useless(self._kind(self.uses.at(key, slot)))
 
     def learn(self, item: Item, records: tuple[RecordRef, ...]) -> None:
         """Note which records the sample of `item` is made of."""
         self._takers.learn(self._kind(item), item, records)
-
-    def next_use(self, unit: Unit) -> int:
-        """Give the slot that needs a unit next, from the cursor on."""
-        if isinstance(unit, SampleUnit):
-            slot = self.uses.next(unit.item, self.cursor)
-            return slot if unit.serves(slot) else NEVER
-        return min(map(self._made_next, self._kinds_taking(unit)), default=NEVER)
 
     # Units.
 
@@ -225,11 +224,11 @@ class Holdings:
         else:
             self.samples[unit.item] = unit
         self._ledger.hold(unit.footprint)
-        self._file(unit)
+        self._file(unit, self.cursor)
 
     def drop(self, unit: Unit) -> None:
         """Let go of a unit. A sample that was handed out is found again while the consumer holds it."""
-        needed = self.next_use(unit) != NEVER
+        needed = self._next_use(unit, self.cursor) != NEVER
         self._ledger.release(unit.footprint)
         self._due.get(unit.due, {}).pop(unit, None)
         if isinstance(unit, RecordUnit):
@@ -251,7 +250,7 @@ class Holdings:
 
     def evictable(self, slot: int) -> list[Candidate[Unit]]:
         """List what may go in favour of `slot`: all that no slot up to it needs."""
-        units = ((self.next_use(unit), unit) for unit in self._units())
+        units = ((self._next_use(unit, self.cursor), unit) for unit in self._units())
         return [Candidate(next_use, unit.footprint, unit) for next_use, unit in units if next_use > slot]
 
     def clear(self) -> None:
@@ -280,9 +279,16 @@ class Holdings:
                     if other not in self._takers.records:
                         yield other
 
-    def _made_next(self, kind: Kind) -> int:
-        """Give the next slot for which a sample of `kind` has to be made, not just handed out."""
-        slot = self._kind_uses.next(kind, self.cursor)
+    def _next_use(self, unit: Unit, now: int) -> int:
+        """Give the first slot from `now` on that needs a unit."""
+        if isinstance(unit, SampleUnit):
+            slot = self.uses.next(unit.item, now)
+            return slot if unit.serves(slot) else NEVER
+        return min((self._made_next(kind, now) for kind in self._kinds_taking(unit)), default=NEVER)
+
+    def _made_next(self, kind: Kind, now: int) -> int:
+        """Give the first slot from `now` on that a sample of `kind` must be made for, not just handed out."""
+        slot = self._kind_uses.next(kind, now)
         while slot != NEVER:
             sample = self.samples.get(self.uses.at(kind.key, slot))
             if sample is None or not sample.copied or not sample.serves(slot):
@@ -290,9 +296,9 @@ class Holdings:
             slot = self._kind_uses.next(kind, self.uses.run_end(kind.key, slot) + 1)
         return NEVER
 
-    def _file(self, unit: Unit) -> None:
-        next_use = self.next_use(unit)
-        if next_use == NEVER and isinstance(unit, RecordUnit) and unit.last_slot >= self.cursor:
+    def _file(self, unit: Unit, now: int) -> None:
+        next_use = self._next_use(unit, now)
+        if next_use == NEVER and isinstance(unit, RecordUnit) and unit.last_slot >= now:
             next_use = unit.last_slot  # it is used up, but its sample is not
         unit.due = next_use
         self._due.setdefault(next_use, {})[unit] = None

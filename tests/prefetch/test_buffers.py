@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earthsciio.fields import NativeDataset, NativeField
@@ -124,6 +124,7 @@ def test_idle_blocks_serve_their_own_size_only():
     assert pool.nbytes == 0
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_the_ledger_is_the_sum_of_what_is_held_reserved_and_idle(data):
     """Random reservations, allocations, holds and deaths, against plain sums."""

@@ -236,14 +236,14 @@ def test_a_transform_that_raises_is_an_error_of_its_sample(mode):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_worker_that_dies_ends_the_take_with_an_error_and_start_begins_anew(workers):
+def test_a_worker_hit_by_what_is_no_exception_ends_the_take_with_an_error_and_start_begins_anew(workers):
     members = {"a": FakeSource(3), "b": FakeSource(3)}
     members["a"].failing[1] = SystemExit(3)
     with PrefetchGroup(members, depth=1, workers=workers) as group:
         group.start("forward")
         group.take(0)
         for _ in range(2):
-            with pytest.raises(GroupStateError, match=r"died of SystemExit\(3\)"):
+            with pytest.raises(GroupStateError, match=r"hit by SystemExit\(3\)"):
                 group.take(1)
         members["a"].failing.clear()
         group.start("forward", from_=1)

@@ -6,12 +6,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earthsciio.prefetch.reuse import NEVER, Candidate, Item, Uses, victims
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 7), max_size=30), st.lists(st.integers(0, 1), min_size=7, max_size=7))
 def test_next_use_is_the_first_slot_from_there_on(order, steps):
     of_epoch = np.cumsum([0, *steps])
@@ -36,6 +37,7 @@ def test_anchors_need_not_ascend_with_the_epochs():
 footprints = st.dictionaries(st.integers(0, 5), st.just(10), min_size=1, max_size=3)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 9), footprints), max_size=6),
     st.dictionaries(st.integers(0, 5), st.integers(1, 2)),
