@@ -32,7 +32,7 @@ demo: $(BASE)
 
 ## lint, types, and every test
 test: lint
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2 --dist worksteal
 
 lint: $(TEST)
 	$(VENV)/bin/ruff check .

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from .cache import Cache, FilePeriod
+from .cache.redact import redact
 from .cadence import FOREVER, Cadence, Placed
 from .calendars import IntArray
 from .contents import Contents, read_contents
@@ -116,7 +117,7 @@ class FileSeries:
         if not self.reader.fetchable(url):
             raise Unsupported(
                 "a store of many objects can't be fetched into the cache",
-                file=url, source=self.source.name,
+                file=redact(url), source=self.source.name,
                 hint="Copy it to a file system and give its path, or pack it as one file",
             )  # fmt: skip
         entry = self.cache.fetch(
@@ -137,7 +138,7 @@ class FileSeries:
         except EarthSciIOError as error:
             error.file = error.file or path
             if url != path and url not in str(error):
-                error.add_note(f"fetched from {url}")
+                error.add_note(f"fetched from {redact(url)}")
             raise
         except FileNotFoundError as error:
             raise MissingFile(
