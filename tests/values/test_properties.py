@@ -315,7 +315,7 @@ def test_a_series_of_files_gives_every_record_forward_backward_and_refreshed(
 @fuzz
 @given(file=contents())
 def test_xarray_gives_the_same_values_where_the_rules_agree(tmp_path, file):
-    """They differ in default fills, and where single-precision packing makes xarray convert before it masks."""
+    """They differ in default fills, and where xarray converts to single precision before it masks."""
     _, _, variables = file
     path = write(tmp_path / "a.nc", *file)
     found = Provider(DataSource("s", "netcdf", str(path))).materialize()
