@@ -78,7 +78,7 @@ class Refinement:
     rows: int = 181
     columns: int = 288
     levels: int = 20
-    hours: int = 97
+    hours: int = 73
 
     @property
     def nbytes(self) -> int:
@@ -86,7 +86,7 @@ class Refinement:
         return 4 * self.hours * self.levels * self.rows * self.columns
 
 
-def refine(winds: Path, folder: Path, how: Refinement) -> dict[str, int]:
+def refine(winds: Path, folder: Path, how: Refinement) -> None:
     """Write ``u.nc`` and ``v.nc``, a finer series made of the monthly winds.
 
     Parameters
@@ -97,21 +97,13 @@ def refine(winds: Path, folder: Path, how: Refinement) -> dict[str, int]:
         Where to write; the variables are ``u`` and ``v`` with dims time, level, lat, lon.
     how : Refinement
         How fine.
-
-    Returns
-    -------
-    dict of str to int
-        ``raw`` and ``stored`` bytes of both.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    stored = sum(
+    for seed, name in enumerate(("u", "v")):
         _write(folder / f"{name}.nc", name, winds / f"{name}wnd_mean.nc", how, seed)
-        for seed, name in enumerate(("u", "v"))
-    )
-    return {"raw": 2 * how.nbytes, "stored": stored}
 
 
-def _write(path: Path, name: str, source: Path, how: Refinement, seed: int) -> int:
+def _write(path: Path, name: str, source: Path, how: Refinement, seed: int) -> None:
     import h5py
 
     month = (
@@ -120,7 +112,6 @@ def _write(path: Path, name: str, source: Path, how: Refinement, seed: int) -> i
     lat: Array = np.linspace(90.0, -90.0, how.rows)
     lon: Array = np.arange(how.columns) * (360 / how.columns)
     chunk = (1, 1, how.rows, how.columns)
-    stored = 0
     with h5py.File(path, "w", track_order=True) as file:
         scales = {
             "time": (np.arange(how.hours), "hours since 1970-01-01"),
@@ -141,8 +132,6 @@ def _write(path: Path, name: str, source: Path, how: Refinement, seed: int) -> i
             for hour, encoded in enumerate(pool.map(_encode, _hours(month, lat, lon, how, seed))):
                 for level, data in enumerate(encoded):
                     wind.id.write_direct_chunk((hour, level, 0, 0), data)
-                    stored += len(data)
-    return stored
 
 
 def _hours(

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import perf_counter
@@ -22,7 +23,7 @@ __all__ = ["show"]
 
 _TIMEOUT_S = 300
 #: Of the refined case: bytes of forcing the reader may hold, and states kept for the way back.
-_BUDGET = "400MB"
+_BUDGET = "150MB"
 _SNAPSHOTS = 8
 
 _REPORT = """\
@@ -75,16 +76,17 @@ prefetch: {depth: 2}
 model:
   name: tracer
   parameters: {u: [uwnd, uwnd], v: [vwnd, vwnd], step: 2700, wall: 80}
-sweep: {direction: adjoint, snapshots: 6}
+sweep: {direction: adjoint, snapshots: 12}
 """
 
 _FINE = """\
 # A generated refinement of the same winds: hourly, {levels} levels, {rows} x {columns}, deflated.
 case: refined-winds
 sources:
-  u: {{format: netcdf, url: fine/u.nc, variables: [u], temporal: &hourly
+  u: {{format: netcdf, url: fine/u.nc, variables: [u], options: {{precision: source}}, temporal: &hourly
        {{start: "1970-01-01", frequency: PT1H, end: "{end}", records_per_sample: 2}}}}
-  v: {{format: netcdf, url: fine/v.nc, variables: [v], temporal: *hourly}}
+  v: {{format: netcdf, url: fine/v.nc, variables: [v], options: {{precision: source}},
+       temporal: *hourly}}
 time: {{start: "1970-01-01", end: "{stop}"}}
 prefetch: {{depth: 3, max_bytes: {budget}}}
 model:
@@ -134,10 +136,11 @@ def show(folder: Path, ranks: int) -> int:
 
 def _refined_case(folder: Path, how: Refinement) -> Path:
     made = folder / "fine" / "made.json"
-    if not made.exists():
-        print("generating the refinement", flush=True)
-        sizes = refine(folder / "data", folder / "fine", how)
-        made.write_text(json.dumps(sizes), encoding="utf-8")
+    wanted = json.dumps(asdict(how))
+    if not made.exists() or made.read_text(encoding="utf-8") != wanted:
+        print(f"generating the refinement, {2 * how.nbytes / 1e6:.0f} MB before compression", flush=True)
+        refine(folder / "data", folder / "fine", how)
+        made.write_text(wanted, encoding="utf-8")
     start = datetime(1970, 1, 1, tzinfo=UTC)
     case = folder / "refined-winds.yaml"
     case.write_text(
