@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .decode.abort import AbortToken
     from .fields import Array, NativeDataset, NativeField, Time
-    from .selection import Window
+    from .selection import AxesSelection, Window
 
 __all__ = [
     "Allocate",
@@ -168,6 +168,11 @@ class RecordSource(Protocol):
     @property
     def calendar(self) -> str:
         """Canonical name of the calendar its times are in."""
+        ...
+
+    @property
+    def select(self) -> Window | AxesSelection | None:
+        """The selection it is bound to, if any."""
         ...
 
     @property

@@ -28,6 +28,7 @@ were aborted (their token is set) change nothing any more, and count until they 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import traceback
 from collections import deque
@@ -329,8 +330,9 @@ class Engine:
 
     def flush(self) -> None:
         """Tell listeners what happened under the lock. Called without it."""
-        while self._outbox:
-            self.emitter(self._outbox.popleft())
+        with contextlib.suppress(IndexError):  # several threads may empty it
+            while True:
+                self.emitter(self._outbox.popleft())
 
     def _live(self, next_job: Callable[[], J | None], do: Callable[[J], None]) -> None:
         """Do one job after the other. What hits it outside of one ends the take; the next start mends it."""
@@ -472,8 +474,8 @@ class Engine:
         """End a task: keep what came of it, and let go of what it held. Takes the lock."""
         with self.lock:
             item, aborted = task.item, task.token.is_set()
+            seconds = perf_counter() - began - task.waited
             for tally in (task.tally, self.total):
-                seconds = perf_counter() - began - task.waited
                 tally.worked(item.key, seconds, first=task.slot == self._first_slot)
             for record in list(task.claims):  # those it didn't come to
                 for waiting in self._end_claim(task, record).waiting:

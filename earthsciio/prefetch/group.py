@@ -84,7 +84,7 @@ class PrefetchGroup:
         A member without time or of another calendar, by name; nothing that ends the epochs; a parameter
         out of range.
     SelectionError
-        A Window that can't be read.
+        A Window that can't be read, or Windows for a member that has a selection already.
     Unsupported
         ``executor="process"``, `spill_dir`, `spill_bytes`.
 
@@ -239,41 +239,28 @@ class PrefetchGroup:
             it again.
         """
         self._check_caller()
+        engine = self._engine
+        if engine is None:
+            raise GroupStateError("no order: start() one first")
         began = perf_counter()
-        engine, slot, failures, samples = self._engine, -1, {}, {}
-        while engine is not None:
-            with engine.lock:
-                slot = self._next_slot(engine, k)
-                engine.find_in_hand(slot)
-                if engine.settled(slot):
-                    now = perf_counter()
-                    for tally in (engine.tally, engine.total):
-                        tally.waited(now - began)
-                    failures = engine.failures(slot)
-                    if not failures:
-                        samples = self._samples(engine.timeline, engine.hand_out())
-                        for tally in (engine.tally, engine.total):
-                            tally.taken(now)
-                    break
-                if engine.fatal is not None:
-                    raise GroupStateError(
-                        f"a worker was hit by {engine.fatal!r}", epoch=k, hint="start() begins anew"
-                    ) from engine.fatal
+        with engine.lock:
+            while not self._there(engine, k):
                 if self._settings.threaded:
                     engine.lock.wait()
-                    continue
-                task = engine.next_task()
-            if task is None:
-                raise GroupStateError("nothing is left to do, but the epoch is not there", epoch=k)
-            engine.run(task)
-            del task
-        else:
-            raise GroupStateError("no order: start() one first")
+                else:
+                    self._do_next(engine, k)
+            slot, now = engine.cursor, perf_counter()
+            failures = engine.failures(slot)
+            samples = {} if failures else self._samples(engine.timeline, engine.hand_out())
+            for tally in (engine.tally, engine.total):
+                tally.waited(now - began)
+                if not failures:
+                    tally.taken(now)
+        engine.flush()
         self._emit(Waited, epoch=k, seconds=now - began)
         if failures:
             _raise(failures)
         self._emit(Taken, epoch=k, slot=slot)
-        engine.flush()
         return EpochSample(k, samples)
 
     def ready(self, k: int) -> bool:
@@ -389,6 +376,29 @@ class PrefetchGroup:
             )
         return slot
 
+    def _there(self, engine: Engine, k: int) -> bool:
+        """Tell whether epoch `k`, which must be the next, can be handed out or has failed."""
+        slot = self._next_slot(engine, k)
+        engine.find_in_hand(slot)
+        if engine.settled(slot):
+            return True
+        if engine.fatal is not None:
+            raise GroupStateError(
+                f"a worker was hit by {engine.fatal!r}", epoch=k, hint="start() begins anew"
+            ) from engine.fatal
+        return False
+
+    def _do_next(self, engine: Engine, k: int) -> None:
+        """Do a part of the next epoch's work on the consumer's own thread."""
+        task = engine.next_task()
+        if task is None:
+            raise GroupStateError("nothing is left to do, but the epoch is not there", epoch=k)
+        engine.lock.release()
+        try:
+            engine.run(task)
+        finally:
+            engine.lock.acquire()
+
     def _samples(self, timeline: Timeline, units: Mapping[str, SampleUnit]) -> dict[str, Sample]:
         samples = {}
         for key, unit in units.items():
@@ -450,6 +460,10 @@ def _windows_of(
     lists = dict(windows) if isinstance(windows, Mapping) else dict.fromkeys(members, windows)
     parsed: dict[str, tuple[Window | None, ...]] = {}
     for key, several in lists.items():
+        if members[key].select is not None:
+            raise SelectionError(
+                f"member {key!r} has a selection already, and can't take Windows", member=key
+            )
         selections = [parse_selection(window) for window in several]
         if not selections:
             raise DeclarationError(f"no Window for member {key!r}", member=key)

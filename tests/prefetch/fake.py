@@ -44,6 +44,7 @@ class FakeSource:
 
     is_const = False
     calendar = "standard"
+    select: Any = None
 
     def __init__(
         self,

@@ -551,6 +551,15 @@ def test_windows_are_checked_for_their_form_at_construction():
             PrefetchGroup(members, windows=wrong)
 
 
+def test_windows_are_refused_for_a_member_that_has_a_selection():
+    bound = FakeSource(2)
+    bound.select = Window({"x": (0, 1)})
+    with PrefetchGroup({"a": bound}) as group:
+        walk(group)
+    with pytest.raises(SelectionError, match="'a' has a selection already"):
+        PrefetchGroup({"a": bound}, windows=[Window({"x": (0, 1)})])
+
+
 def test_construction_and_boundaries_open_nothing_and_start_no_thread():
     source, before = FakeSource(4), threading.active_count()
     group = PrefetchGroup({"w": source})
