@@ -1,0 +1,1 @@
+<!DOCTYPE html><title>404</title>
