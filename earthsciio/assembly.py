@@ -43,7 +43,7 @@ def bracket(
         shape = (*one.shape[:axis], 2, *one.shape[axis:])
         out: Array = allocate(shape, _common_dtype(name, one, other))
         halves = np.moveaxis(out, axis, 0)
-        halves[0], halves[1] = one.data, other.data
+        halves[0, ...], halves[1, ...] = one.data, other.data  # "...": text may come without axes
         stacked[name] = NativeField(out, (*one.dims[:axis], time_dim, *one.dims[axis:]), one.attrs)
     return stacked
 

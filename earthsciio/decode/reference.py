@@ -109,8 +109,9 @@ def decode_reference(
             nbytes += raw.nbytes
             try:
                 for placement in read.placements:
-                    share = raw[(*placement.source(), ...)]  # an array also where there are no axes
-                    request.outs[placement.window][placement.target()] = request.spec.convert(share)
+                    # "...": an array also where there are no axes, and its element put in, not the array
+                    share = raw[(*placement.source(), ...)]
+                    request.outs[placement.window][(*placement.target(), ...)] = request.spec.convert(share)
             except EarthSciIOError as error:
                 error.chunk = read.chunk
                 raise
