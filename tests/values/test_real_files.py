@@ -107,8 +107,9 @@ def test_values_outside_valid_bounds_are_masked_by_option_only():
     outside = ((raw < low) | (raw > high)) & (raw != fill)
     assert outside.sum() == 12
     plain = read(path, name)[name].data
-    with pytest.warns(EarthSciIOWarning, match="sigma0: valid_min = '0' is not a number"):  # a coordinate
+    with pytest.warns(EarthSciIOWarning) as caught:  # of a coordinate, whose bounds are text
         strict = read(path, name, mask_valid_range=True)[name].data
+    assert all("sigma0: valid_m" in str(warning.message) for warning in caught)
     assert not np.isnan(plain[outside]).any()
     assert np.array_equal(np.isnan(strict), outside | (raw == fill))
 
