@@ -77,45 +77,48 @@ def _load_planes(words: Any, address: int, hop: int, step: int, count: int) -> N
 
 
 @compiled
-def _unpack(values: Any, numbers: Any, count: int, flags: Any, floats: Any) -> None:
-    """Unpack in float64: two roundings, never fused."""
-    scale, offset = floats[t.V_SCALE], floats[t.V_ADD]
+def _unpack(values: Any, numbers: Any, count: int, flags: Any, floats: Any, masked: Any) -> None:
+    """Unpack in float64, two roundings, never fused; and mask the first of the masked values on the way."""
+    scale, offset, masks = floats[t.V_SCALE], floats[t.V_ADD], flags[t.V_MASKS] != 0
     if flags[t.V_SCALED] != 0 and flags[t.V_SHIFTED] != 0:
         for k in range(count):
-            values[k] = np.float64(numbers[k]) * scale + offset
+            value = np.float64(numbers[k]) * scale + offset
+            values[k] = np.nan if masks & (numbers[k] == masked) else value
     elif flags[t.V_SCALED] != 0:
         for k in range(count):
-            values[k] = np.float64(numbers[k]) * scale
+            value = np.float64(numbers[k]) * scale
+            values[k] = np.nan if masks & (numbers[k] == masked) else value
     elif flags[t.V_SHIFTED] != 0:
         for k in range(count):
-            values[k] = np.float64(numbers[k]) + offset
+            value = np.float64(numbers[k]) + offset
+            values[k] = np.nan if masks & (numbers[k] == masked) else value
     else:
         for k in range(count):
-            values[k] = numbers[k]
+            values[k] = np.nan if masks & (numbers[k] == masked) else np.float64(numbers[k])
 
 
 @compiled
-def _find_missing(values: Any, native: Any, count: int, flags: Any, limits: Any) -> None:
-    """Make NaN of every value whose native form is missing; one pass over the block per rule."""
+def _mask_rest(values: Any, numbers: Any, count: int, flags: Any, limits: Any) -> None:
+    """Make NaN of what the other rules call missing; one pass over the block per rule."""
     slot = limits.size // flags.size
-    for m in range(flags[t.V_MASKS]):
+    for m in range(1, flags[t.V_MASKS]):
         masked = limits[(t.V_VALUES + m) * slot]
         for k in range(count):
-            if native[k] == masked:
+            if numbers[k] == masked:
                 values[k] = np.nan
     if flags[t.V_MASK_NAN] != 0:
         for k in range(count):
-            if native[k] != native[k]:  # only NaN is
+            if numbers[k] != numbers[k]:  # only NaN is
                 values[k] = np.nan
     if flags[t.V_LOW] != 0:
         lowest = limits[t.V_LOWEST * slot]
         for k in range(count):
-            if native[k] < lowest:
+            if numbers[k] < lowest:
                 values[k] = np.nan
     if flags[t.V_HIGH] != 0:
         highest = limits[t.V_HIGHEST * slot]
         for k in range(count):
-            if native[k] > highest:
+            if numbers[k] > highest:
                 values[k] = np.nan
 
 
@@ -189,6 +192,7 @@ def make_converter(native: np.dtype[Any], out: np.dtype[Any], version: int) -> A
     can_mask = out.kind == "f"
     is_wide = native.kind in "iu" and native.itemsize == 8 and not same
     as_integer = types.uint64 if native.kind == "u" else types.int64
+    not_a_number = word.type(np.array(np.nan, dtype=out).view(word)) if same and can_mask else word.type(0)
     # a float that no integer of the type reaches: converting it back would overflow
     top = 2.0 ** (64 if native.kind == "u" else 63)
 
@@ -207,14 +211,16 @@ def make_converter(native: np.dtype[Any], out: np.dtype[Any], version: int) -> A
                     numbers[k], flags, limits
                 ):
                     return t.NOT_EXACT
+        masks = flags[t.V_MASKS] != 0
+        masked = limits[t.V_VALUES * slot] if masks else numbers[0]
         if same and flags[t.V_SCALED] == 0 and flags[t.V_SHIFTED] == 0:  # the bits, NaN payloads included
             bits, words = carray(pointer(target), count, word), carray(pointer(source), count, word)
             for k in range(count):
-                bits[k] = words[k]
+                bits[k] = not_a_number if masks & (numbers[k] == masked) else words[k]
         else:
-            _unpack(values, numbers, count, flags, floats)
+            _unpack(values, numbers, count, flags, floats, masked)
         if can_mask and flags[t.V_MASKING] != 0:
-            _find_missing(values, numbers, count, flags, limits)
+            _mask_rest(values, numbers, count, flags, limits)
         return t.OK
 
     signature = types.int64(*[types.int64] * 4)
