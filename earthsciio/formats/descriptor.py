@@ -67,12 +67,19 @@ class Descriptor:
 
     def _open(self) -> int:
         number = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        if _version(os.fstat(number)) != self._version:
+        try:
+            self.verify(number)
+        except DecodeError:
             os.close(number)
+            raise
+        return number
+
+    def verify(self, number: int) -> None:
+        """Raise DecodeError unless a descriptor is of the version of the file that is known here."""
+        if _version(os.fstat(number)) != self._version:
             raise DecodeError(
                 "the file was replaced or changed while in use", file=self.path, hint="Read it again"
             )
-        return number
 
     def _give_up(self) -> None:
         if self._number is not None:

@@ -123,7 +123,13 @@ class Hdf5File:
 
     def _file(self) -> h5py.File:
         if self._handle is None:
-            self._handle = open_h5py(self.path)
+            handle = open_h5py(self.path)
+            try:
+                self._descriptor.verify(handle.id.get_vfd_handle())
+            except DecodeError:
+                handle.close()
+                raise
+            self._handle = handle
         return self._handle
 
     def close(self) -> None:

@@ -17,7 +17,15 @@ import numpy as np
 import pytest
 from inputs import assert_values, hdf5, netcdf, one, read, same_bits, source, values
 
-from earthsciio import DecodeError, EarthSciIOError, FileFormatError, MissingFile, Provider, Unsupported
+from earthsciio import (
+    DecodeError,
+    EarthSciIOError,
+    FileFormatError,
+    MissingFile,
+    NetCDFReader,
+    Provider,
+    Unsupported,
+)
 from earthsciio.formats import files
 
 CLASSIC = ("NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA")
@@ -405,6 +413,25 @@ def test_a_file_that_was_replaced_is_read_anew(tmp_path):
     assert provider.sample_at(None)["v"].data.tolist() == [1, 2]
     one(tmp_path / "b.nc", [3, 4, 5]).replace(path)
     assert provider.sample_at(None)["v"].data.tolist() == [3, 4, 5]
+
+
+@pytest.mark.parametrize("file_format", ["NETCDF4", "NETCDF3_CLASSIC"])
+def test_whoever_still_reads_a_replaced_file_gets_old_values_or_an_error_never_new_ones(
+    tmp_path, file_format
+):
+    def write(name, first):
+        return one(tmp_path / name, [first, 2.0], format=file_format)
+
+    path, reader = write("a.nc", 1.0), NetCDFReader()
+    with files.lease(reader, str(path)) as old:
+        write("b.nc", 9.0).replace(path)
+        with files.lease(reader, str(path)) as new:
+            assert new.file.read_chunk(new.file.arrays["v"], (0,)).tolist() == [9, 2]
+        try:
+            found = old.file.read_chunk(old.file.arrays["v"], (0,)).tolist()
+        except DecodeError as error:
+            found = str(error)
+    assert found == [1, 2] or "replaced" in found
 
 
 # Locks and descriptors
