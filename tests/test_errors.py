@@ -61,6 +61,7 @@ def test_every_class_of_the_tree_is_public_in_its_module():
     assert issubclass(EarthSciIOWarning, UserWarning)
 
 
+# spec: P5.1
 @pytest.mark.parametrize("cls", CLASSES)
 def test_an_error_is_also_the_builtin_a_plain_caller_would_catch(cls):
     assert issubclass(cls, BUILTINS[cls.__name__])
@@ -69,6 +70,7 @@ def test_an_error_is_also_the_builtin_a_plain_caller_would_catch(cls):
         raise make(cls)
 
 
+# spec: P5.1
 @pytest.mark.parametrize("cls", [c for c in CLASSES if c is not CacheMiss])
 def test_an_error_keeps_what_it_is_about_and_says_so(cls):
     error = make(cls, **ABOUT)
@@ -78,6 +80,7 @@ def test_an_error_keeps_what_it_is_about_and_says_so(cls):
     assert str(error).startswith("it went wrong [")
 
 
+# spec: P5.1
 @pytest.mark.parametrize("cls", CLASSES)
 def test_the_text_says_what_to_do(cls):
     error = make(cls)
@@ -88,6 +91,7 @@ def test_the_text_says_what_to_do(cls):
         assert str(make(cls, hint="Turn it off and on again")) == "it went wrong. Turn it off and on again"
 
 
+# spec: P5.1
 @pytest.mark.parametrize("cls", CLASSES)
 def test_an_error_survives_pickling_with_all_it_knows(cls):
     error = make(cls) if cls is CacheMiss else make(cls, hint="Do that", **ABOUT)

@@ -23,6 +23,7 @@ CALLS = ("open", "write", "ftruncate", "fsync", "close", "replace", "unlink", "m
 # -- kill -9 ---------------------------------------------------------------------------------------------
 
 
+# spec: C2.1
 @pytest.mark.parametrize("situation", ["download", "replace", "confirm"])
 def test_kill_at_every_disk_call(tmp_path, situation):
     done = subprocess.run(
@@ -198,6 +199,7 @@ def number_of_calls(tmp_path_factory) -> int:
         return len(refusing.made)
 
 
+# spec: C2.1
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES], ids=errno.errorcode.get)
 def test_a_refusal_at_any_disk_call_leaves_a_good_cache(tmp_path, number_of_calls, code):
     refused = 0

@@ -100,12 +100,14 @@ def test_first_fetch_downloads_and_the_second_is_a_hit(cache, source):
     assert (second.path, second.manifest) == (first.path, first.manifest)
 
 
+# spec: C4.1
 def test_a_static_source_is_never_asked_again(cache, source):
     entry = cache.fetch(source.as_uri())
     source.unlink()
     assert cache.fetch(source.as_uri()).path == entry.path
 
 
+# spec: C5.6, P3.6
 def test_a_plain_path_is_read_in_place(cache, source, monkeypatch):
     entry = cache.fetch(str(source))
     assert (entry.path, entry.status, entry.manifest.bytes) == (source, "hit", 10000)
@@ -181,6 +183,7 @@ def nothing_outside(monkeypatch):
     monkeypatch.setattr(LocalStore, "claim", forbidden)
 
 
+# spec: C3.1, C4.2
 def test_hits_and_offline_take_no_lock_build_no_transport_and_open_no_socket(
     tmp_path, source, cache, request
 ):
@@ -193,6 +196,7 @@ def test_hits_and_offline_take_no_lock_build_no_transport_and_open_no_socket(
     assert Cache(root=tmp_path / "cache", offline=True).fetch(source.as_uri(), temporal=stale).status == "hit"
 
 
+# spec: C4.2
 def test_offline_miss_names_url_and_key(tmp_path, nothing_outside):
     url = "https://example.org/2020/a.nc"
     with pytest.raises(CacheMiss, match=r"example\.org/2020") as caught:
@@ -203,6 +207,7 @@ def test_offline_miss_names_url_and_key(tmp_path, nothing_outside):
     assert list(tmp_path.iterdir()) == []
 
 
+# spec: C4.2
 def test_offline_misses_a_file_url_too(tmp_path, source, nothing_outside):
     with pytest.raises(CacheMiss):
         Cache(root=tmp_path / "cache", offline=True).fetch(source.as_uri())
@@ -218,6 +223,7 @@ def test_offline_by_environment(tmp_path, monkeypatch, value, offline):
     assert Cache(root=tmp_path, offline=not offline).offline is not offline
 
 
+# spec: C1.6
 def test_offline_a_blob_without_manifest_is_there(tmp_path, source, cache):
     entry = cache.fetch(source.as_uri())
     (cache.store.root / "v1/meta" / f"{entry.key}.json").unlink()
@@ -226,6 +232,7 @@ def test_offline_a_blob_without_manifest_is_there(tmp_path, source, cache):
     assert again.manifest == Manifest(url=source.as_uri(), bytes=10000)
 
 
+# spec: C4.2
 def test_offline_bytes_known_to_be_others_are_refused(cache, source):
     cache.fetch(source.as_uri())
     offline = Cache(root=cache.store.root, offline=True)
@@ -255,6 +262,7 @@ def verdict(temporal=None, checksum=None, now=T0, size=4, **fields):
     return judge(blob, checksum=checksum, temporal=temporal, since=now, now=now, ttl=DAY)
 
 
+# spec: C4.1
 def test_declared_checksum_decides_before_anything_else():
     right, wrong = "a" * 64, "b" * 64
     period = FilePeriod(end=None)
@@ -262,6 +270,7 @@ def test_declared_checksum_decides_before_anything_else():
     assert verdict(checksum=wrong, sha256_content=right) is Verdict.FETCH
 
 
+# spec: C4.1
 @pytest.mark.parametrize(
     "end",
     [
@@ -277,6 +286,7 @@ def test_a_period_closed_when_fetched_needs_no_network(end):
     assert verdict(temporal=FilePeriod(end=end), etag="x") is Verdict.USE
 
 
+# spec: C4.1
 def test_a_period_that_closed_after_the_fetch_is_asked_about():
     period = FilePeriod(end=datetime(2024, 4, 25, tzinfo=UTC))  # fetched on the 20th, now is May
     assert verdict(temporal=period, etag="x") is Verdict.ASK
@@ -285,6 +295,7 @@ def test_a_period_that_closed_after_the_fetch_is_asked_about():
     assert verdict(temporal=period, fetched_at=None) is Verdict.USE
 
 
+# spec: C4.1
 def test_an_open_period_without_validators_lives_for_its_ttl():
     period = FilePeriod(end=None)
     assert verdict(temporal=period, fetched_at="2024-04-30T13:00:00Z") is Verdict.USE
@@ -292,10 +303,12 @@ def test_an_open_period_without_validators_lives_for_its_ttl():
     assert verdict(temporal=period, fetched_at="yesterday") is Verdict.FETCH
 
 
+# spec: C4.1
 def test_bytes_confirmed_while_we_waited_are_fresh():
     assert verdict(temporal=FilePeriod(end=None), etag="x", fetched_at="2024-05-01T12:00:00Z") is Verdict.USE
 
 
+# spec: C1.6
 def test_a_blob_of_another_size_than_its_manifest_says_is_fetched_again():
     assert verdict(size=5) is Verdict.FETCH
 
@@ -307,6 +320,7 @@ def test_closed_at_reads_every_kind_of_time():
     assert closed_at(FilePeriod(end=None)) is None
 
 
+# spec: C5.6
 def test_unchanged_file_is_not_copied_again_and_a_changed_one_is(cache, source):
     period = FilePeriod(end=None)
     first = cache.fetch(source.as_uri(), temporal=period)
@@ -334,6 +348,7 @@ def test_wrong_checksum_is_refused_and_nothing_committed(cache, source):
     assert list((cache.store.root / "v1/tmp").iterdir()) == []
 
 
+# spec: C1.6
 def test_a_blob_without_manifest_is_adopted_if_its_checksum_is_declared(cache, source):
     entry = cache.fetch(source.as_uri())
     (cache.store.root / "v1/meta" / f"{entry.key}.json").unlink()
@@ -396,6 +411,7 @@ def test_when_all_locations_fail_the_error_tells_of_each(cache, scripted):
         cache.fetch("test://one/a", mirrors=["test://two/a"])
 
 
+# spec: C4.1
 def test_not_modified_without_the_blob_asks_once_more_unconditionally(cache, scripted):
     def vanish(request):
         if not request.conditional:
@@ -438,6 +454,7 @@ def site(tmp_path, source):
         path.chmod(0o755)
 
 
+# spec: C4.3
 @pytest.mark.parametrize("offline", [True, False])
 def test_a_site_cache_is_searched_after_the_private_one(tmp_path, source, site, offline):
     private = Cache(root=tmp_path / "private", site_roots=[tmp_path / "none", site], offline=offline)
@@ -447,6 +464,7 @@ def test_a_site_cache_is_searched_after_the_private_one(tmp_path, source, site, 
     assert not (tmp_path / "private").exists()
 
 
+# spec: C4.3
 def test_what_the_site_lacks_goes_to_the_private_cache(tmp_path, source, site, monkeypatch):
     monkeypatch.setenv("EARTHSCI_SITE_CACHE", f"{site}{os.pathsep}{tmp_path / 'none'}")
     private = Cache(root=tmp_path / "private", offline=False)
@@ -456,6 +474,7 @@ def test_what_the_site_lacks_goes_to_the_private_cache(tmp_path, source, site, m
     assert private.fetch(source.as_uri()).path.is_relative_to(site)
 
 
+# spec: C4.3
 def test_a_stale_site_entry_is_confirmed_in_place_or_shadowed(tmp_path, source, scripted):
     site = Cache(root=tmp_path / "site", offline=False)
     transport = scripted({"test://one/a": b"first"})

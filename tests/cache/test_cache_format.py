@@ -63,6 +63,7 @@ def files_below(root: Path) -> set[str]:
 
 
 # Digests by `printf URL | sha256sum`.
+# spec: C1.2
 @pytest.mark.parametrize(
     ("url", "key"),
     [
@@ -75,6 +76,7 @@ def test_key_is_the_sha256_of_the_url_as_spelled(url, key):
     assert re.fullmatch("[0-9a-f]{64}", cache_key(url))
 
 
+# spec: C1.2
 def test_urls_are_not_normalized():
     spellings = [
         "https://h/a b.nc",
@@ -87,6 +89,7 @@ def test_urls_are_not_normalized():
     assert cache_key("https://h/ä") == hashlib.sha256(b"https://h/\xc3\xa4").hexdigest()
 
 
+# spec: C1.2
 def test_byte_ranges_are_keyed_by_the_appended_range():
     url = range_keyed_url("https://example.org/a.nc", 0, 99)
     assert url == "https://example.org/a.nc#bytes=0-99"
@@ -98,6 +101,7 @@ def test_byte_ranges_are_keyed_by_the_appended_range():
         split_range("u#bytes=5-4")
 
 
+# spec: C1.3
 @pytest.mark.parametrize(
     ("url", "extension"),
     [
@@ -128,6 +132,7 @@ def test_checksums_may_name_their_algorithm_which_is_sha256():
         parse_checksum("md5:1234")
 
 
+# spec: C1.1, C1.4
 def test_what_we_write_has_exactly_the_documented_files_and_fields(tmp_path):
     source = tmp_path / "winds of may.nc"
     source.write_bytes(b"wind" * 1000)
@@ -156,6 +161,7 @@ def test_what_we_write_has_exactly_the_documented_files_and_fields(tmp_path):
     assert entry.path.read_bytes() == b"wind" * 1000
 
 
+# spec: C1.3
 @pytest.mark.parametrize("ext", ["nc", "nc4", "tar.gz", "data", ""])
 def test_entries_written_by_hand_are_read_whatever_their_extension(tmp_path, ext):
     url = "https://example.org/some/file.nc?day=3"
@@ -167,6 +173,7 @@ def test_entries_written_by_hand_are_read_whatever_their_extension(tmp_path, ext
         assert entry.manifest.fetched_at == "2021-03-04T05:06:07Z"
 
 
+# spec: C1.4
 def test_a_sparse_manifest_is_read(tmp_path):
     url = "https://example.org/a.nc"
     write_v1(tmp_path, url, b"data")
@@ -177,6 +184,7 @@ def test_a_sparse_manifest_is_read(tmp_path):
     assert entry.manifest == Manifest(url=url)
 
 
+# spec: C1.4
 def test_unknown_fields_survive_a_rewrite(tmp_path):
     source = tmp_path / "a.nc"
     source.write_bytes(b"new")
@@ -192,6 +200,7 @@ def test_unknown_fields_survive_a_rewrite(tmp_path):
     assert list(document)[: len(DOCUMENTED)] == DOCUMENTED
 
 
+# spec: C1.3
 def test_a_new_download_replaces_the_blob_under_the_name_it_had(tmp_path):
     source = tmp_path / "a.nc"
     source.write_bytes(b"new")
@@ -203,6 +212,7 @@ def test_a_new_download_replaces_the_blob_under_the_name_it_had(tmp_path):
     assert len(list((root / "v1/blobs").rglob("*.*"))) == 1
 
 
+# spec: C1.5
 @pytest.mark.parametrize(
     "text",
     [
@@ -225,6 +235,7 @@ def test_an_unreadable_manifest_counts_as_missing(tmp_path, text):
     assert (entry.status, entry.path.read_bytes()) == ("downloaded", b"right")
 
 
+# spec: C1.3
 def test_unfinished_names_are_not_taken_for_blobs(tmp_path):
     key = cache_key("https://example.org/a.nc")
     shard = tmp_path / "v1/blobs" / key[:2]
@@ -248,6 +259,7 @@ def test_permissions_follow_the_umask(tmp_path):
     assert (tmp_path / "cache/v1/tmp").stat().st_mode & 0o777 == 0o750
 
 
+# spec: C1.7
 def test_a_key_that_is_none_never_becomes_a_path(tmp_path):
     store = LocalStore(tmp_path)
     for key in ("../../etc/passwd", "A" * 64, "ab", "g" * 64, f"{'a' * 64}/"):
@@ -257,6 +269,7 @@ def test_a_key_that_is_none_never_becomes_a_path(tmp_path):
             pass
 
 
+# spec: C1.7
 def test_symlinks_out_of_the_cache_are_refused(tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -279,6 +292,7 @@ def test_symlinks_out_of_the_cache_are_refused(tmp_path):
         Cache(root=root, offline=True).fetch(url)
 
 
+# spec: C1.7
 @pytest.mark.parametrize("name", ["blobs", "meta", "locks", "tmp"])
 def test_nothing_is_written_through_a_symlink_out_of_the_cache(tmp_path, name):
     (tmp_path / "a.nc").write_bytes(b"x")
@@ -314,6 +328,7 @@ def test_manifests_are_frozen_hashable_and_pickle():
         Manifest(url="u", bytes=-1)
 
 
+# spec: C1.1
 def test_root_comes_from_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("EARTHSCIDATADIR", str(tmp_path / "there"))
     assert LocalStore().root == tmp_path / "there"

@@ -135,17 +135,20 @@ def test_a_blob_deleted_beside_its_manifest_is_fetched_unconditionally(server, c
 # -- encodings -------------------------------------------------------------------------------------------
 
 
+# spec: C5.1
 def test_we_ask_for_bytes_as_they_are_stored(server, cache):
     cache.fetch(server.serve("/a.nc", DATA))
     assert server.asked("/a.nc")[0]["accept-encoding"] == "identity"
 
 
+# spec: C5.1
 def test_a_server_that_compresses_all_the_same_is_undone(server, cache):
     packed = gzip.compress(DATA)
     server.faults["/a.nc"].append(lambda handler: handler.answer(200, {"Content-Encoding": "gzip"}, packed))
     assert cache.fetch(server.url("/a.nc")).path.read_bytes() == DATA
 
 
+# spec: C5.1
 def test_a_file_stored_compressed_stays_compressed(server, cache):
     packed = gzip.compress(DATA)
     server.faults["/a.nc.gz"].append(
@@ -157,6 +160,7 @@ def test_a_file_stored_compressed_stays_compressed(server, cache):
 # -- statuses --------------------------------------------------------------------------------------------
 
 
+# spec: C5.3
 @pytest.mark.parametrize(
     ("status", "kind"), [(404, SourceNotFound), (410, SourceNotFound), (403, AuthError), (401, AuthError)]
 )
@@ -193,6 +197,7 @@ def test_a_server_that_stays_in_trouble_is_given_up(server, cache, naps):
     assert len(server.requests) == 5
 
 
+# spec: C5.2
 def test_retry_after_is_respected(server, cache, naps):
     url = server.serve("/a.nc", DATA)
     server.faults["/a.nc"].append(lambda handler: handler.answer(429, {"Retry-After": "17"}))
@@ -211,6 +216,7 @@ def test_a_server_that_asks_for_too_much_patience_is_given_up(server, cache):
         cache.fetch(server.url("/a.nc"))
 
 
+# spec: C5.2
 def test_pauses_grow_to_a_cap_and_are_random():
     policy = RetryPolicy(base_seconds=1, cap_seconds=10)
     for failures, longest in ((1, 1), (2, 2), (4, 8), (5, 10), (50, 10)):
@@ -223,6 +229,7 @@ def test_pauses_grow_to_a_cap_and_are_random():
 # -- bodies that stop ------------------------------------------------------------------------------------
 
 
+# spec: C5.2
 def test_a_truncated_body_is_resumed_where_it_stopped(server, cache):
     url = server.serve("/a.nc", DATA)
     server.faults["/a.nc"].append(lambda handler: handler.cut(100_000))
@@ -252,6 +259,7 @@ def test_a_body_truncated_again_and_again_goes_on_as_long_as_it_moves(server, ca
     assert cache.fetch(url).path.read_bytes() == DATA
 
 
+# spec: C5.2
 def test_a_body_that_never_gets_further_is_given_up(server, cache):
     url = server.serve("/a.nc", DATA, etag=None)
     server.faults["/a.nc"].extend([lambda handler: handler.cut(0)] * 9)
@@ -260,6 +268,7 @@ def test_a_body_that_never_gets_further_is_given_up(server, cache):
     assert left_over(cache) == []
 
 
+# spec: C5.3
 def test_a_stalled_body_ends_by_the_idle_timeout_and_is_resumed(server, cache):
     url = server.serve("/a.nc", DATA)
     gate = threading.Event()
@@ -313,6 +322,7 @@ def test_a_server_that_resumes_another_version_is_caught(server, cache):
     assert cache.fetch(url).path.read_bytes() == new
 
 
+# spec: C5.2
 def test_without_validators_a_transfer_is_not_resumed_but_restarted(server, cache):
     url = server.serve("/a.nc", DATA, etag='W/"weak"')
     server.faults["/a.nc"].append(lambda handler: handler.cut(100_000, {"Last-Modified": ""}))

@@ -37,6 +37,7 @@ def short_lease(monkeypatch):
     monkeypatch.setattr(locks_module, "LEASE_SECONDS", 0.6)
 
 
+# spec: C3.1
 @pytest.mark.parametrize("kind", ["flock", "lease"])
 def test_one_at_a_time(places, kind):
     inside = []
@@ -57,6 +58,7 @@ def test_one_at_a_time(places, kind):
     assert most == [1] * 12
 
 
+# spec: C1.8, C3.3
 @pytest.mark.parametrize("kind", ["flock", "lease"])
 def test_waiting_says_whose_lock_it_is_and_ends(places, kind):
     with (
@@ -87,6 +89,7 @@ def in_thread(make) -> None:
         raise caught[0]
 
 
+# spec: C3.3
 def test_long_waiting_is_logged_with_the_holder(places, monkeypatch, caplog):
     monkeypatch.setattr(locks_module, "_REPORT_AFTER_SECONDS", 0.0)
     caplog.set_level(logging.INFO, "earthsciio.cache")
@@ -104,6 +107,7 @@ def test_a_wait_can_be_aborted(places):
         in_thread(lambda: hold(*places, KEY, kind="flock", timeout=60, abort=Abort()))
 
 
+# spec: C3.2
 @pytest.mark.parametrize("kind", ["flock", "lease"])
 def test_a_killed_holder_blocks_nobody_and_its_staging_file_is_removed(places, kind, short_lease):
     code = (
@@ -121,6 +125,7 @@ def test_a_killed_holder_blocks_nobody_and_its_staging_file_is_removed(places, k
     assert [name for name in names(places[0]) if not name.endswith(".lock")] == []
 
 
+# spec: C3.2
 def test_a_holder_whose_lease_was_taken_over_may_not_commit(places, short_lease):
     with hold(*places, KEY, kind="lease", timeout=5) as held:
         assert held.is_ours()
@@ -133,6 +138,7 @@ def test_a_holder_whose_lease_was_taken_over_may_not_commit(places, short_lease)
     assert note.exists()  # not ours to remove
 
 
+# spec: C1.8
 @pytest.mark.parametrize("staging", ["../../etc/passwd", "/etc/passwd", "x.part", ""])
 def test_a_note_can_name_no_file_but_a_staging_file(places, staging):
     with pytest.raises(ValueError, match="staging file"):
@@ -171,6 +177,7 @@ def test_the_probe_believes_a_refusal_only(places, monkeypatch):
     assert names(places[0]) == ["x.lock"]
 
 
+# spec: C3.1
 def test_a_cache_on_a_file_system_without_flock_downloads_once(tmp_path, monkeypatch, server):
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
     url = server.serve("/a.nc", b"data" * 1000)

@@ -31,6 +31,7 @@ def cache(tmp_path, server, monkeypatch):
         yield cache
 
 
+# spec: C5.5
 def test_an_object_is_read_in_parts_and_anonymously(server, cache):
     server.serve("/winds/2020/a.nc", DATA)
     entry = cache.fetch("s3://winds/2020/a.nc")
@@ -48,6 +49,7 @@ def test_an_object_is_read_in_parts_and_anonymously(server, cache):
     assert not any("authorization" in headers for headers in asked)
 
 
+# spec: C5.5
 def test_credentials_of_the_environment_sign_and_are_seen_nowhere(server, cache, monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
@@ -85,6 +87,7 @@ def test_an_unchanged_object_is_not_fetched_again(server, cache):
     assert server.commands == ["HEAD /winds/a.nc"]
 
 
+# spec: C5.5
 def test_an_object_that_changes_between_its_parts_is_read_again_whole(server, cache):
     new = bytes(reversed(DATA))
     server.serve("/winds/a.nc", DATA)

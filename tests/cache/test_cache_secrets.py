@@ -85,6 +85,7 @@ def test_errors_keep_credentials_to_themselves(server, open_cache, everything_sa
     assert "day=3" in said
 
 
+# spec: C1.4
 def test_credentials_inside_a_url_are_used_but_written_nowhere(server, open_cache, everything_said):
     server.serve("/a.nc", DATA)
     url = server.url(f"/a.nc?X-Amz-Signature={SECRET}&x=1").replace("http://", f"http://me:{SECRET}@")
@@ -121,6 +122,7 @@ def test_a_credential_that_is_no_header_value_is_not_quoted(server, open_cache, 
 # -- other hosts -----------------------------------------------------------------------------------------
 
 
+# spec: C5.4
 def test_a_redirect_to_another_host_drops_the_credentials(server, open_cache):
     server.serve("/there.nc", DATA)
     elsewhere = server.url("/there.nc", host="localhost")
@@ -162,6 +164,7 @@ def test_a_redirect_to_a_login_host_and_back_uses_each_hosts_own(server, open_ca
     assert "authorization" not in server.asked("/data.nc")[1]
 
 
+# spec: C5.4
 def test_a_mirror_on_another_host_gets_no_credentials_unless_they_name_it(server, open_cache):
     server.serve("/b.nc", DATA)
     mirror = server.url("/b.nc", host="localhost")
@@ -172,6 +175,7 @@ def test_a_mirror_on_another_host_gets_no_credentials_unless_they_name_it(server
         assert ("authorization" in server.asked(f"/missing-{sent}.nc")[-1]) is not sent
 
 
+# spec: C5.4
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
@@ -195,6 +199,7 @@ def test_credentials_follow_to_the_same_origin_or_its_secure_twin(one, other, sa
 # -- netrc -----------------------------------------------------------------------------------------------
 
 
+# spec: C5.4
 def test_netrc_is_used_by_host_and_a_realm_goes_before_it(server, open_cache, tmp_path, monkeypatch):
     netrc = tmp_path / "netrc"
     netrc.write_text(f"machine 127.0.0.1 login me password {SECRET}\n")

@@ -22,6 +22,7 @@ def test_create_builds_with_the_given_arguments(shapes):
     assert list(shapes) == ["pair", "single"]
 
 
+# spec: R1.3
 def test_unknown_name_is_a_lookup_error_that_suggests_the_nearest(shapes):
     with pytest.raises(BackendNotRegistered, match=r"no shape named 'Piar'.*Did you mean 'pair'") as caught:
         shapes.create("Piar")
@@ -36,6 +37,7 @@ def test_unknown_name_without_neighbour_lists_what_there_is(shapes):
         Registry("shape").create("x")
 
 
+# spec: R1.3
 def test_later_registration_replaces_the_earlier(shapes):
     shapes.register("single", lambda one: (one, one))
     assert shapes.create("single", 3) == (3, 3)

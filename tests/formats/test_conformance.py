@@ -133,6 +133,7 @@ CASES = {
 }
 
 
+# spec: S2.6
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("case", CASES)
 def test_our_readers_conform(case: str, check: Callable[[testing.Subject], None], tmp_path: Path) -> None:
@@ -189,6 +190,7 @@ def raw_subject(tmp_path: Path, reader: type[Reader]) -> testing.Subject:
     )
 
 
+# spec: R1.4
 def test_a_third_party_reader_can_pass(tmp_path: Path) -> None:
     testing.check_all(raw_subject(tmp_path, RawReader))
 

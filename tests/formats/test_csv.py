@@ -47,6 +47,7 @@ def read(path: Path, *variables: str, **options: Any) -> NativeDataset:
 
 
 class TestColumns:
+    # spec: V9.1
     def test_numbers_are_float64_empty_is_nan_and_the_rest_is_text(self, tmp_path: Path) -> None:
         sample = read(table(tmp_path, STACKS))
         assert sample.variable_names() == ["stack", "lat", "lon", "height", "rate"]
@@ -56,6 +57,7 @@ class TestColumns:
         np.testing.assert_array_equal(sample["rate"].data, [1.5, -0.25])
         assert sample["height"].dtype == np.float64
 
+    # spec: V9.1
     def test_a_window_selects_points_and_the_type_stays(self, tmp_path: Path) -> None:
         path = table(tmp_path, "x,s\n1,a\n2,b\n3,1\n")
         sample = provider(path).with_window(Window({"point": [2, 0]})).materialize()
@@ -69,15 +71,18 @@ class TestColumns:
         np.testing.assert_array_equal(sample["b"].data, [-np.inf, 0.5])
         assert sample["c"].data.tolist() == ["1_000", "2"]
 
+    # spec: V9.1
     def test_declared_missing_cells_are_empty(self, tmp_path: Path) -> None:
         path = table(tmp_path, "a,s\nNA,NA\n-9999,x\n3,y\n")
         sample = read(path, missing=["NA", "-9999"])
         np.testing.assert_array_equal(sample["a"].data, [np.nan, np.nan, 3])
         assert sample["s"].data.tolist() == ["", "x", "y"]
 
+    # spec: V9.1
     def test_text_by_declaration(self, tmp_path: Path) -> None:
         assert read(table(tmp_path, "id\n007\n010\n"), text=["id"])["id"].data.tolist() == ["007", "010"]
 
+    # spec: V9.3
     def test_numeric_by_declaration_names_the_cell_that_is_not(self, tmp_path: Path) -> None:
         path = table(tmp_path, "a,b\n1,2\n\n3,oops\n")
         assert read(path)["b"].data.tolist() == ["2", "oops"]
@@ -90,6 +95,7 @@ class TestColumns:
         with pytest.raises(VariableNotFound, match="stack"):
             read(table(tmp_path, STACKS), "none")
 
+    # spec: V9.2
     def test_declared_coordinates_come_with_the_rest(self, tmp_path: Path) -> None:
         sample = read(table(tmp_path, STACKS), "rate", coordinates=["lat", "lon"])
         assert sample.variable_names() == ["rate"]
@@ -113,6 +119,7 @@ class TestDialects:
         with pytest.raises(FileFormatError, match="encoding"):
             read(path)
 
+    # spec: V9.2
     def test_the_dimension_has_a_name(self, tmp_path: Path) -> None:
         assert read(table(tmp_path, "a\n1\n"), dim="site")["a"].dims == ("site",)
 
@@ -167,6 +174,7 @@ class TestTime:
         with pytest.raises(RecordNotFound):
             source.sample_at(datetime(2019, 7, 1, 3, tzinfo=UTC))
 
+    # spec: V9.3
     @pytest.mark.parametrize("cell", ["yesterday", "2019-02-30", "2019-07-01T25:00", "12"])
     def test_a_cell_that_is_no_time_is_named(self, tmp_path: Path, cell: str) -> None:
         path = table(tmp_path, f"time,v\n2019-07-01,1\n{cell},2\n")
@@ -176,6 +184,7 @@ class TestTime:
 
 
 class TestRefused:
+    # spec: V9.3
     @pytest.mark.parametrize(
         ("text", "line"),
         [("a,b\n1,2\n3\n", 3), ("a,b\n1,2,3\n", 2), ('a,b\n1,"2\n', 2), ("a,a\n1,2\n", 1), ("a,\n1,2\n", 1)],

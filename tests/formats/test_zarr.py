@@ -101,10 +101,12 @@ class TestOnlyDefiniteAbsenceIsFill:
             shape=[6], chunks=[2], dtype="<i4", fill_value=-5,
         )  # fmt: skip
 
+    # spec: V8.3
     def test_an_absent_chunk_is_fill(self, tmp_path: Path) -> None:
         field = read(self.store(tmp_path), fill_value_masks=False)["v"]
         np.testing.assert_array_equal(field.data, [1, 2, 3, 4, -5, -5])
 
+    # spec: V8.3
     def test_a_directory_in_place_of_a_chunk_raises(self, tmp_path: Path) -> None:
         store = self.store(tmp_path)
         (store / "v" / "0").unlink()
@@ -132,6 +134,7 @@ class TestOnlyDefiniteAbsenceIsFill:
             read(store)
         assert caught.value.chunk == (2,)
 
+    # spec: V8.3
     def test_a_dangling_link_raises(self, tmp_path: Path) -> None:
         store = self.store(tmp_path)
         (store / "v" / "1").unlink()
@@ -139,6 +142,7 @@ class TestOnlyDefiniteAbsenceIsFill:
         with pytest.raises(DecodeError):
             read(store)
 
+    # spec: V8.3
     def test_a_short_chunk_raises(self, tmp_path: Path) -> None:
         store = self.store(tmp_path)
         for data in (b"", i4(1), i4(1, 2, 3)):
@@ -146,6 +150,7 @@ class TestOnlyDefiniteAbsenceIsFill:
             with pytest.raises(DecodeError):
                 read(store)
 
+    # spec: V8.3
     def test_a_store_that_was_removed_is_not_fill(self, tmp_path: Path) -> None:
         store = self.store(tmp_path)
         file = ZarrReader().open(str(store))
@@ -155,6 +160,7 @@ class TestOnlyDefiniteAbsenceIsFill:
 
 
 class TestNullFill:
+    # spec: V8.3
     def test_a_hole_raises(self, tmp_path: Path) -> None:
         whole = np.array([1, 2], "<f4").tobytes()
         store = raw_v2(tmp_path / "s.zarr", "v", {"0": whole}, shape=[4], chunks=[2], dtype="<f4")
@@ -165,6 +171,7 @@ class TestNullFill:
 
 
 class TestFillThatIsNoMask:
+    # spec: V2.4
     @versions
     def test_zero_is_data(self, tmp_path: Path, version: int) -> None:
         write(tmp_path / "s", {"v": (("x",), np.array([0, 1, 2], "i4"))}, version)
@@ -172,6 +179,7 @@ class TestFillThatIsNoMask:
         assert field.dtype == np.int32
         np.testing.assert_array_equal(field.data, [0, 1, 2])
 
+    # spec: V2.4
     @versions
     def test_another_v2_fill_stands_for_fill_value_and_a_v3_one_never(
         self, tmp_path: Path, version: int
@@ -185,6 +193,7 @@ class TestFillThatIsNoMask:
             assert field.dtype == np.int32
             np.testing.assert_array_equal(field.data, [0, 1, -9])
 
+    # spec: V2.4
     def test_the_option_overrides(self, tmp_path: Path) -> None:
         write(tmp_path / "zero", {"v": (("x",), np.array([0, 1], "i4"))}, 2)
         write(tmp_path / "nine", {"v": (("x",), np.array([9, 1], "i4"))}, 2, fill_value=9)
@@ -193,6 +202,7 @@ class TestFillThatIsNoMask:
         assert field.dtype == np.int32
         np.testing.assert_array_equal(field.data, [9, 1])
 
+    # spec: V2.4
     def test_an_explicit_fill_value_attribute_comes_first(self, tmp_path: Path) -> None:
         arrays = {"v": (("x",), np.array([9, 1, -1], "i4"), {"_FillValue": -1})}
         write(tmp_path / "s", arrays, 2, fill_value=9)
@@ -273,6 +283,7 @@ class TestSharded:
 
 
 class TestOrderAndSeparator:
+    # spec: V4.9
     def test_f_order_comes_out_in_logical_order_and_c_contiguous(self, tmp_path: Path) -> None:
         columns = np.arange(12, dtype="<i4").reshape(3, 4)
         store = raw_v2(
@@ -293,6 +304,7 @@ class TestOrderAndSeparator:
         store = self.nested(tmp_path, dimension_separator="/")
         np.testing.assert_array_equal(read(store)["v"].data, [[0, 1], [2, 3]])
 
+    # spec: V8.3
     def test_without_the_separator_a_chunk_directory_raises(self, tmp_path: Path) -> None:
         with pytest.raises(DecodeError, match="dimension_separator"):
             read(self.nested(tmp_path))
@@ -462,6 +474,7 @@ def test_consolidated_metadata_say_what_there_is(tmp_path: Path) -> None:
     assert read(tmp_path / "s", consolidated=False).variable_names() == ["late", "v"]
 
 
+# spec: V2.4
 def test_a_fill_value_attribute_in_base64_is_decoded(tmp_path: Path) -> None:
     values = xr.Dataset({"v": ("x", np.array([1.5, -9.5, np.nan]))})
     values.to_zarr(
@@ -519,6 +532,7 @@ class TestTypes:
         assert field.dtype == np.dtype(dtype)
         np.testing.assert_array_equal(field.data, [0, 1, 100])
 
+    # spec: V2.6
     @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
     def test_floats_come_out_as_float64(self, tmp_path: Path, version: int, dtype: str) -> None:
         data = np.array([0.1, np.nan, -0.0, 9.969209968386869e36 if dtype != "f2" else 5], dtype)
@@ -540,6 +554,7 @@ class TestTypes:
         assert field.data.tolist() == texts
         assert all(type(text) is str for text in field.data)
 
+    # spec: V4.7
     def test_characters_are_joined_along_their_own_last_dimension(self, tmp_path: Path, version: int) -> None:
         letters = np.array([list("Oslo"), list("Rom\0")], "S1")
         flags = np.array([b"a", b"b"], "S1")
@@ -554,6 +569,7 @@ class TestTypes:
         assert sample["name"].data.tolist() == ["Oslo", "Rom"]
         assert sample["flag"].data.tolist() == ["a", "b"]
 
+    # spec: V4.10
     @pytest.mark.parametrize("unit", ["D", "h", "s", "ms", "us", "ns"])
     def test_times_are_integers_with_cf_units(self, tmp_path: Path, version: int, unit: str) -> None:
         stamps = np.array(["2019-07-01", "2019-07-02", "NaT"], f"M8[{unit}]")
@@ -584,6 +600,7 @@ class TestTypes:
         assert caught.value.variable == "pair"
 
 
+# spec: V4.8
 def test_python_objects_are_never_unpickled(tmp_path: Path) -> None:
     store = raw_v2(
         tmp_path / "s", "v", {"0": b"cos\nsystem\n."}, shape=[1], chunks=[1], dtype="|O",
@@ -593,6 +610,7 @@ def test_python_objects_are_never_unpickled(tmp_path: Path) -> None:
         read(store)
 
 
+# spec: V8.6
 @versions
 def test_a_codec_that_is_not_there_is_unsupported_and_its_metadata_readable(
     tmp_path: Path, version: int
@@ -644,6 +662,7 @@ def test_a_chunk_cut_anywhere_raises(tmp_path: Path, version: int, codec: str) -
     np.testing.assert_array_equal(file.read_chunk(file.arrays["v"], (0,)), data)
 
 
+# spec: V8.5
 def test_a_checksum_that_does_not_match_raises(tmp_path: Path) -> None:
     data = np.arange(10, dtype="f8")
     write(tmp_path / "s", {"v": (("x",), data)}, 3, compressors=zarr.codecs.Crc32cCodec())
@@ -660,6 +679,7 @@ def test_a_checksum_that_does_not_match_raises(tmp_path: Path) -> None:
 
 @versions
 class TestDimensions:
+    # spec: V8.8
     def test_nameless_axes_are_named_by_length(self, tmp_path: Path, version: int) -> None:
         arrays = {"a": (None, np.zeros((2, 3))), "b": (None, np.zeros(3)), "c": (("x",), np.zeros(2))}
         write(tmp_path / "s", arrays, version)
@@ -704,6 +724,7 @@ class TestGroups:
                 zarr.consolidate_metadata(root.store)
         return path
 
+    # spec: V8.7
     def test_a_group_sees_its_parents(self, tmp_path: Path, version: int, consolidated: bool) -> None:
         sample = read(self.store(tmp_path / "s", version, consolidated), group="a/b")
         assert sample.variable_names() == ["over", "v"]
@@ -750,6 +771,7 @@ def test_a_series_of_stores_is_read_in_place_with_brackets_across_the_seam(
 
 
 class TestIdentity:
+    # spec: P4.1
     def test_a_store_written_anew_is_read_anew(self, tmp_path: Path) -> None:
         write(tmp_path / "s", {"v": (("x",), np.array([1, 2]))}, 2)
         provider = Provider(DataSource("s", "zarr", str(tmp_path / "s")))
@@ -803,6 +825,7 @@ class TestZip:
         url = self.zipped(tmp_path / "s").as_uri()
         np.testing.assert_array_equal(read(url)["v"].data, [0, 1, 2])
 
+    # spec: V8.5
     def test_a_damaged_object_raises(self, tmp_path: Path) -> None:
         write(tmp_path / "s", {"v": (("x",), np.arange(100))}, 3, compressors=None)
         packed = self.zipped(tmp_path / "s")
@@ -814,6 +837,7 @@ class TestZip:
 
 
 class TestRefused:
+    # spec: P3.6
     def test_a_remote_store(self) -> None:
         with pytest.raises(Unsupported, match="store of many objects"):
             read("s3://bucket/store.zarr")

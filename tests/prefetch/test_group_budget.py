@@ -30,6 +30,7 @@ def held(group) -> list[int]:
     return sorted(item.anchor for item in group._engine._held.samples)
 
 
+# spec: G5.1
 def test_nothing_is_allocated_before_its_size_is_reserved():
     source = FakeSource(4)
     first = source.gate(0)
@@ -64,6 +65,7 @@ def test_a_reservation_is_the_exact_decoded_size():
     assert group.stats().evicted == 0
 
 
+# spec: G5.1
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("budget", [1, S, 2 * S, 3 * S, 5 * S, 100 * S])
 @pytest.mark.parametrize("order", [range(12), [0, 5, 1, 0, 5, 5, 2, 1, 11, 0]])
@@ -73,6 +75,7 @@ def test_the_peak_never_passes_the_budget_but_for_one_sample_alone(workers, budg
         assert group.stats().peak_bytes <= max(budget, S)
 
 
+# spec: G5.1
 def test_a_sample_larger_than_the_budget_is_decoded_alone_and_counted():
     small, large = FakeSource(6), FakeSource(6, size=100)
     with PrefetchGroup({"a": small, "b": large}, depth=3, workers=4, max_bytes=10 * S) as group:
@@ -82,6 +85,7 @@ def test_a_sample_larger_than_the_budget_is_decoded_alone_and_counted():
     assert large.most_running == 1
 
 
+# spec: G5.2
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("bracket", [False, True])
 def test_a_consumer_that_keeps_every_sample_never_deadlocks(workers, bracket):
@@ -136,6 +140,7 @@ def test_queued_slots_are_reserved_before_kept_ones():
     assert [e.record for e in evicted if isinstance(e, Evicted)][:1] == ["sample 0"]
 
 
+# spec: G5.3
 def test_what_is_needed_again_furthest_in_the_future_is_evicted_first():
     source = FakeSource(8)
     order = [0, 1, 2, 3, 1, 0, 2]
@@ -169,6 +174,7 @@ def test_an_earlier_slot_takes_room_from_later_ones_that_are_ready():
     assert group.stats(total=True).peak_bytes <= 8 * S
 
 
+# spec: G5.1
 def test_cancelled_but_running_work_counts_until_it_ends():
     source = FakeSource(4)
     with PrefetchGroup({"w": source}, depth=1, max_bytes=2 * S, fetch_ahead=0) as group:
@@ -200,6 +206,7 @@ class DeafGate:
 # Buffers.
 
 
+# spec: G3.3
 def test_memory_goes_back_to_the_group_only_when_nobody_holds_it():
     source = FakeSource(6)
     with PrefetchGroup({"w": source}, depth=0) as group:
@@ -219,6 +226,7 @@ def test_buffers_are_used_again_after_start():
     assert first & second
 
 
+# spec: G2.5
 def test_a_sample_outlives_cancel_start_and_close():
     source = FakeSource(6)
     group = PrefetchGroup({"w": source}, depth=2)
@@ -301,6 +309,7 @@ def test_the_account_follows_what_a_transform_keeps(workers):
             assert sum(unit.footprint.values()) == S  # the whole block stays
 
 
+# spec: G5.4
 def test_without_max_bytes_it_is_half_of_this_processs_share():
     group = PrefetchGroup({"w": FakeSource(1)})
     assert group.max_bytes == default_max_bytes()

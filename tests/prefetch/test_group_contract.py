@@ -41,6 +41,7 @@ MODES = [
 ]
 
 
+# spec: G3.1
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("mode", MODES)
 def test_take_gives_what_refresh_gives(order, mode):
@@ -54,6 +55,7 @@ def test_take_gives_what_refresh_gives(order, mode):
         check_values(group, members, walk(group, order))
 
 
+# spec: G1.1
 def test_keys_are_served_in_sorted_order():
     members = {key: FakeSource(2) for key in "cab"}
     started = []
@@ -67,6 +69,7 @@ def test_keys_are_served_in_sorted_order():
 # The unit of decode.
 
 
+# spec: G3.4
 @pytest.mark.parametrize("order", ["forward", "reverse"])
 @pytest.mark.parametrize("mode", [*MODES[:4], {"depth": 2, "workers": 2}])
 def test_a_record_that_two_brackets_share_is_decoded_once(order, mode):
@@ -92,6 +95,7 @@ def test_a_record_being_decoded_is_waited_for_not_decoded_again():
     assert sorted(source.decoded()) == [0, 1, 2]
 
 
+# spec: G3.4
 @pytest.mark.parametrize("order", ["forward", "reverse"])
 def test_what_several_epochs_need_is_decoded_once(order):
     hourly, coarse = FakeSource(24), FakeSource(8, step=3)
@@ -128,6 +132,7 @@ def test_a_cycle_decodes_each_record_of_the_file_once(bracket, mode):
 # Samples.
 
 
+# spec: G3.3
 def test_a_sample_that_comes_again_is_the_same_object_while_the_order_keeps_it():
     source = FakeSource(3)
     with PrefetchGroup({"w": source}) as group:
@@ -137,6 +142,7 @@ def test_a_sample_that_comes_again_is_the_same_object_while_the_order_keeps_it()
     assert source.decoded() == [0, 1]
 
 
+# spec: G3.3
 @pytest.mark.parametrize("windows", [None, [Window({"x": (0, 1)})] * 2])
 def test_a_sample_the_consumer_holds_is_found_again_though_the_budget_let_go_of_it(windows):
     source = FakeSource(3)
@@ -166,6 +172,7 @@ def walk_lazily(group, order):
     yield from order
 
 
+# spec: G3.3
 @pytest.mark.parametrize("bracket", [False, True])
 def test_arrays_are_read_only_for_good(bracket):
     with PrefetchGroup({"w": FakeSource(2, bracket=bracket)}) as group:
@@ -178,6 +185,7 @@ def test_arrays_are_read_only_for_good(bracket):
         array = array.base
 
 
+# spec: G3.2
 def test_changed_compares_with_the_members_last_sample_returned():
     hourly, coarse = FakeSource(6), FakeSource(2, step=3)
     with PrefetchGroup({"a": hourly, "b": coarse}) as group:
@@ -190,6 +198,7 @@ def test_changed_compares_with_the_members_last_sample_returned():
     assert epochs[2]["b"].anchor == hours(3)
 
 
+# spec: G3.2
 @pytest.mark.parametrize("mode", [{"depth": 0}, {"depth": 2}])
 def test_a_take_that_raised_does_not_count_for_changed(mode):
     a, b = FakeSource(3), FakeSource(1, step=3)
@@ -203,6 +212,7 @@ def test_a_take_that_raised_does_not_count_for_changed(mode):
         assert group.take(2)["b"].changed
 
 
+# spec: G3.1
 def test_windows_give_a_tuple_of_datasets_decoded_in_one_go():
     a, b = FakeSource(3), FakeSource(3, bracket=True, salt=1)
     three = [Window({"x": (0, 2)}), {"dims": {"x": "all"}}, Window({"x": [0]})]
@@ -219,6 +229,7 @@ def test_windows_give_a_tuple_of_datasets_decoded_in_one_go():
 # Depth and workers.
 
 
+# spec: G4.1
 def test_depth_is_how_many_slots_are_decoded_ahead_of_the_consumer():
     source = FakeSource(9)
     with PrefetchGroup({"w": source}, depth=3, workers=2, fetch_ahead=0) as group:
@@ -234,6 +245,7 @@ def test_depth_is_how_many_slots_are_decoded_ahead_of_the_consumer():
         assert sorted(source.decoded()) == [0, 1, 2, 3, 4, 5]
 
 
+# spec: G4.1
 @pytest.mark.parametrize("mode", [{"depth": 0, "workers": 2}, {"depth": 2, "workers": 0}])
 def test_without_depth_or_workers_everything_is_decoded_inside_take_on_the_callers_thread(mode):
     before = threading.active_count()
@@ -253,6 +265,7 @@ def test_without_depth_or_workers_everything_is_decoded_inside_take_on_the_calle
     assert {thread for thread, _ in where} == {threading.current_thread().name}
 
 
+# spec: G4.1
 def test_workers_is_how_many_samples_are_in_flight():
     source = FakeSource(6)
     gates = [source.gate(i) for i in range(4)]
@@ -274,6 +287,7 @@ def test_workers_is_how_many_samples_are_in_flight():
     assert source.most_running == 3
 
 
+# spec: G3.1
 def test_finishing_out_of_order_changes_nothing():
     source = FakeSource(3)
     gate = source.gate(0)
@@ -290,6 +304,7 @@ def test_finishing_out_of_order_changes_nothing():
 # Orders.
 
 
+# spec: G2.2
 def test_a_wrong_epoch_is_an_error_that_names_the_right_one_and_moves_nothing():
     with PrefetchGroup({"w": FakeSource(4)}) as group:
         group.start([2, 0])
@@ -302,6 +317,7 @@ def test_a_wrong_epoch_is_an_error_that_names_the_right_one_and_moves_nothing():
             group.take(0)
 
 
+# spec: G2.1
 def test_an_order_can_begin_at_an_epoch_or_at_a_slot():
     source = FakeSource(6)
     with PrefetchGroup({"w": source}, fetch_ahead=0) as group:
@@ -319,6 +335,7 @@ def test_an_order_can_begin_at_an_epoch_or_at_a_slot():
                 group.start([0, 1], **wrong)
 
 
+# spec: G2.1
 def test_a_start_that_is_refused_leaves_the_order_alone():
     with PrefetchGroup({"w": FakeSource(3)}) as group:
         group.start("forward")
@@ -329,6 +346,7 @@ def test_a_start_that_is_refused_leaves_the_order_alone():
         assert group.take(1).epoch == 1
 
 
+# spec: G2.1
 @pytest.mark.parametrize("mode", [{"depth": 0}, {"depth": 2}])
 def test_start_keeps_samples_already_decoded(mode):
     source = FakeSource(5, bracket=True)
@@ -351,6 +369,7 @@ def test_start_keeps_what_is_ready_but_untaken():
     assert source.decoded() == [0, 1, 2]
 
 
+# spec: G5.3
 def test_what_the_order_needs_no_more_is_dropped_at_the_next_take():
     source = FakeSource(4)
     with PrefetchGroup({"w": source}, depth=0) as group:
@@ -364,6 +383,7 @@ def test_what_the_order_needs_no_more_is_dropped_at_the_next_take():
         assert len(group._engine._held.records) == 1
 
 
+# spec: G2.4
 def test_ready_asks_about_the_next_slot_of_an_epoch():
     source = FakeSource(5)
     with PrefetchGroup({"w": source}, depth=2) as group:
@@ -384,6 +404,7 @@ def test_ready_asks_about_the_next_slot_of_an_epoch():
 # Reading ahead.
 
 
+# spec: G4.2
 def test_fetch_ahead_runs_on_its_own_thread_beyond_depth():
     source = FakeSource(9)
     gate = source.gate(0)
@@ -407,6 +428,7 @@ def test_fetch_ahead_runs_on_its_own_thread_beyond_depth():
     assert "fetch" in threads.pop()
 
 
+# spec: G4.2
 def test_fetch_ahead_defaults_to_depth_and_is_off_in_synchronous_mode():
     source = FakeSource(9)
     with PrefetchGroup({"w": source}, depth=2) as group:
@@ -419,6 +441,7 @@ def test_fetch_ahead_defaults_to_depth_and_is_off_in_synchronous_mode():
     assert quietly.called("fetch") == []
 
 
+# spec: G4.2
 def test_a_failed_fetch_ahead_raises_nothing_and_the_decode_tries_again():
     source = FakeSource(4)
     for j in range(4):
@@ -437,6 +460,7 @@ def shifted(dataset: NativeDataset, by: float) -> NativeDataset:
     return NativeDataset(fields, dataset.coords, dataset.times)
 
 
+# spec: G4.3
 @pytest.mark.parametrize("mode", MODES)
 def test_transform_runs_once_per_decoded_dataset_and_not_again_on_reuse(mode):
     members = {"a": FakeSource(6, bracket=True), "b": FakeSource(2, step=3)}
@@ -468,6 +492,7 @@ def test_transform_runs_on_the_worker_once_per_window():
     assert threading.current_thread().name not in threads
 
 
+# spec: G4.3
 def test_a_transform_that_writes_into_what_it_is_given_is_an_error_of_its_sample():
     def transform(key, dataset):
         dataset["v"].data[...] += 1
@@ -519,6 +544,7 @@ def test_a_staged_sample_is_staged_again_after_start():
 # Members.
 
 
+# spec: G1.1
 def test_what_cannot_make_a_group_is_refused_by_name():
     const = FakeSource(2)
     const.is_const = True
@@ -535,12 +561,14 @@ def test_what_cannot_make_a_group_is_refused_by_name():
             PrefetchGroup({"a": FakeSource(2)}, **wrong)
 
 
+# spec: G6.5
 @pytest.mark.parametrize("later", [{"executor": "process"}, {"spill_dir": "/tmp/x"}, {"spill_bytes": 1}])
 def test_what_is_not_there_yet_names_itself(later):
     with pytest.raises(Unsupported, match=next(iter(later))):
         PrefetchGroup({"a": FakeSource(2)}, **later)
 
 
+# spec: S2.7
 def test_windows_are_checked_for_their_form_at_construction():
     members = {"a": FakeSource(2), "b": FakeSource(2)}
     for wrong in (Window({"x": (0, 1)}), {"a": [Window({})]}, []):
@@ -560,6 +588,7 @@ def test_windows_are_refused_for_a_member_that_has_a_selection():
         PrefetchGroup({"a": bound}, windows=[Window({"x": (0, 1)})])
 
 
+# spec: G1.3
 def test_construction_and_boundaries_open_nothing_and_start_no_thread():
     source, before = FakeSource(4), threading.active_count()
     group = PrefetchGroup({"w": source})

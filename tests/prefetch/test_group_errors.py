@@ -18,6 +18,7 @@ MODES = [{"workers": 0}, {"depth": 0}, {"depth": 1}, {"depth": 3, "workers": 1},
 all_modes = pytest.mark.parametrize("mode", MODES)
 
 
+# spec: G6.1
 @all_modes
 @pytest.mark.parametrize("order", [range(6), range(5, -1, -1), [0, 1, 0, 3, 4, 3]])
 def test_an_error_is_raised_by_the_take_that_needs_it_and_not_earlier(mode, order):
@@ -49,6 +50,7 @@ def test_every_step_of_a_sample_can_fail(mode, where):
     assert pickle.loads(pickle.dumps(caught.value)).others == {}
 
 
+# spec: G6.3
 @all_modes
 def test_the_cursor_stays_and_the_same_error_comes_again_without_io(mode):
     source = FakeSource(3)
@@ -81,6 +83,7 @@ def traceback_of(error):
         link = link.tb_next
 
 
+# spec: G6.2
 @all_modes
 def test_all_members_are_tried_and_the_first_in_sorted_order_is_raised(mode):
     members = {key: FakeSource(2) for key in "abcd"}
@@ -111,6 +114,7 @@ def test_a_slot_fails_only_when_all_its_members_have_been_tried():
         assert group.ready(0)
 
 
+# spec: G6.3
 def test_nothing_past_a_failed_slot_is_scheduled():
     source = FakeSource(9)
     source.failing[1] = OSError("bad")
@@ -235,6 +239,7 @@ def test_a_transform_that_raises_is_an_error_of_its_sample(mode):
             group.take(1)
 
 
+# spec: G6.4
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_worker_hit_by_what_is_no_exception_ends_the_take_with_an_error_and_start_begins_anew(workers):
     members = {"a": FakeSource(3), "b": FakeSource(3)}

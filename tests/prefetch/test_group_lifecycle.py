@@ -24,6 +24,7 @@ def ours() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("prefetch-")]
 
 
+# spec: G2.5
 def test_close_joins_every_thread():
     source = FakeSource(6)
     source.gate(1)
@@ -36,6 +37,7 @@ def test_close_joins_every_thread():
     group.close()
 
 
+# spec: G2.5
 def test_nothing_can_be_done_with_a_closed_group():
     group = PrefetchGroup({"w": FakeSource(2)})
     group.start("forward")
@@ -57,6 +59,7 @@ def test_a_group_that_was_never_started_can_be_closed():
         group.take(0)
 
 
+# spec: G2.3
 def test_running_decodes_notice_cancel():
     source = FakeSource(3)
     gates = [source.gate(i) for i in range(3)]
@@ -85,6 +88,7 @@ def test_running_decodes_notice_cancel():
             np.testing.assert_array_equal(values(group.take(k)["w"]), source.expected(hours(k)))
 
 
+# spec: G2.3
 def test_results_of_a_cancelled_order_are_discarded():
     source = FakeSource(3)
     deaf, entered = threading.Event(), threading.Event()
@@ -120,6 +124,7 @@ def test_cancel_that_does_not_wait_returns_while_decodes_run():
         release.set()
 
 
+# spec: G2.5
 def test_only_one_thread_may_take_start_and_cancel():
     errors = []
 
@@ -274,6 +279,7 @@ threading.Thread(target=consume).start()
 }
 
 
+# spec: G2.5
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 def test_a_program_that_forgets_to_close_exits_by_itself(body):
     program = PROGRAM.format(here=str(HERE), body=body)

@@ -59,6 +59,7 @@ def test_slurm_writes_repeats_and_nobody_writes_nothing():
     assert local_ranks({"MPI_LOCALNRANKS": "", "PMI_LOCAL_SIZE": "0"}) == 1
 
 
+# spec: G5.4
 def test_the_default_budget_is_half_of_a_ranks_share(tmp_path):
     assert default_max_bytes(tree(tmp_path, {}), {"MPI_LOCALNRANKS": "4"}) == 8 * GB
     assert default_max_bytes(tree(tmp_path, {}), {}) == 32 * GB

@@ -18,6 +18,7 @@ def in_force(timeline, key) -> list:
     return [timeline.anchors[key][j] for j in timeline.of_epoch[key]]
 
 
+# spec: G1.2
 def test_boundaries_are_the_sorted_union_of_the_members_anchors():
     members = {"a": FakeSource(4, step=2), "b": FakeSource(3, step=3)}
     timeline = lay_out(members, (None, None))
@@ -27,6 +28,7 @@ def test_boundaries_are_the_sorted_union_of_the_members_anchors():
     assert in_force(timeline, "b") == [hours(h) for h in (0, 0, 3, 3, 6)]
 
 
+# spec: G1.2
 def test_epochs_run_from_the_latest_start_to_the_earliest_end():
     members = {"a": FakeSource(10), "b": FakeSource(2, step=3, offset=2.5)}
     timeline = lay_out(members, (None, None))
@@ -35,6 +37,7 @@ def test_epochs_run_from_the_latest_start_to_the_earliest_end():
     assert in_force(timeline, "a")[0] == hours(2)  # the sample in force then
 
 
+# spec: G1.2
 def test_a_clip_cuts_both_ends_and_begins_with_the_samples_in_force():
     timeline = lay_out({"a": FakeSource(10, step=3)}, (hours(4), hours(10)))
     assert timeline.boundaries == (hours(4), hours(6), hours(9))
@@ -44,11 +47,13 @@ def test_a_clip_cuts_both_ends_and_begins_with_the_samples_in_force():
     assert only_start.boundaries == (hours(2), hours(3))
 
 
+# spec: G1.2
 def test_the_end_is_no_boundary():
     timeline = lay_out({"a": FakeSource(10)}, (None, hours(3)))
     assert timeline.boundaries == (hours(0), hours(1), hours(2))
 
 
+# spec: G1.3
 def test_members_that_hold_or_cycle_bound_nothing():
     members = {
         "a": FakeSource(6, step=2, offset=10),
@@ -70,6 +75,7 @@ def test_anchors_of_a_cycle_that_have_the_same_records_are_of_one_kind():
     assert kinds[6] == kinds[0]
 
 
+# spec: G1.3
 def test_a_group_that_nothing_ends_is_refused():
     for members in (
         {"a": FakeSource(3, open_ended=True)},
@@ -83,6 +89,7 @@ def test_a_group_that_nothing_ends_is_refused():
             assert len(group.boundaries()) == 2
 
 
+# spec: G1.3
 def test_a_group_that_nothing_begins_is_refused():
     with (
         PrefetchGroup({"a": FakeSource(3, cycle=True)}, clip=(None, hours(2))) as group,
@@ -91,6 +98,7 @@ def test_a_group_that_nothing_begins_is_refused():
         group.boundaries()
 
 
+# spec: G1.3
 def test_members_without_time_in_common_are_refused():
     members = {"a": FakeSource(3), "b": FakeSource(3, offset=5)}
     with PrefetchGroup(members) as group, pytest.raises(DeclarationError, match="no time in common"):

@@ -83,6 +83,7 @@ WINDOWS = [
 ]
 
 
+# spec: P2.6
 def test_several_windows_at_once_equal_one_at_a_time(wide):
     for t in (START, START + HOUR, START + 2 * HOUR):
         together = wide.sample_windows_at(t, WINDOWS)
@@ -92,6 +93,7 @@ def test_several_windows_at_once_equal_one_at_a_time(wide):
     assert wide.sample_windows_at(START, []) == []
 
 
+# spec: P2.6
 def test_each_touched_chunk_is_read_once_for_all_windows_and_no_other(wide, monkeypatch):
     monkeypatch.setattr(earthsciio.provider, "decode_arrays", _reference_only)
     read = []
@@ -132,6 +134,7 @@ def _reference_only(file, requests, abort, **options):
     return DecodeReport(decode_reference(file, requests, abort))
 
 
+# spec: P2.4, P2.8
 def test_refresh_equals_sample_at_in_any_order(wide):
     for t in (START, START + 2 * HOUR, START + HOUR, START, START + 2.5 * HOUR):
         assert same(wide.refresh(t), wide.sample_at(t))
@@ -140,6 +143,7 @@ def test_refresh_equals_sample_at_in_any_order(wide):
 # Refresh
 
 
+# spec: P2.4
 def test_refresh_writes_in_place_so_that_views_stay_live(source):
     held = source.refresh(START)
     view = held["v"].data[:, 0]
@@ -150,6 +154,7 @@ def test_refresh_writes_in_place_so_that_views_stay_live(source):
         assert view.tolist() == [tick, min(tick + 1, 23)]
 
 
+# spec: P2.4
 def test_refresh_updates_nothing_if_it_raises(source, tmp_path):
     held = source.refresh(START)
     before = held["v"].data.copy()
@@ -161,6 +166,7 @@ def test_refresh_updates_nothing_if_it_raises(source, tmp_path):
         assert source.coords["time"].data is held["time"].data
 
 
+# spec: P2.4
 def test_refresh_updates_nothing_if_only_the_last_variable_fails(tmp_path):
     for day in (1, 2):
         with netCDF4.Dataset(tmp_path / f"2020010{day}.nc", "w") as file:
@@ -178,6 +184,7 @@ def test_refresh_updates_nothing_if_only_the_last_variable_fails(tmp_path):
     assert held["a"].data == 1
 
 
+# spec: P2.5
 def test_refresh_with_select_peeks_and_touches_no_buffer(source):
     held = source.refresh(START)
     peek = source.refresh(START + 3 * HOUR, select={"dims": {"x": [1]}})
@@ -186,6 +193,7 @@ def test_refresh_with_select_peeks_and_touches_no_buffer(source):
     assert source.refresh(START)["v"].data is held["v"].data
 
 
+# spec: P2.4
 def test_a_refresh_of_another_shape_brings_new_arrays(tmp_path):
     for day in (1, 2):
         dated(tmp_path / f"2020010{day}.nc", [24 * (day - 1)], [day])
@@ -209,6 +217,7 @@ def test_a_refresh_of_another_shape_brings_new_arrays(tmp_path):
 # Sampling
 
 
+# spec: P2.3
 def test_sample_at_returns_arrays_nobody_else_writes(source):
     one = source.sample_at(START)
     again = source.sample_at(START)
@@ -220,6 +229,7 @@ def test_sample_at_returns_arrays_nobody_else_writes(source):
     assert not np.shares_memory(one["v"].data, again["v"].data)
 
 
+# spec: P2.3, P2.8
 def test_sample_at_may_run_on_many_threads_at_once(source, wide):
     ticks = [*range(24), *reversed(range(24))] * 2
     expected = {t: wide.sample_at(START + t * HOUR) for t in range(3)}
@@ -239,6 +249,7 @@ def test_sample_at_may_run_on_many_threads_at_once(source, wide):
 # CONST
 
 
+# spec: P3.1
 def test_a_constant_is_read_once_and_has_no_times(tmp_path):
     path = dated(tmp_path / "a.nc", [0, 3], [0, 1])
     const = Provider(DataSource("c", "netcdf", str(path), ("v", "static")))
@@ -257,6 +268,7 @@ def test_a_constant_is_read_once_and_has_no_times(tmp_path):
 # Metadata alone
 
 
+# spec: P3.4
 def test_array_shape_is_what_a_sample_has(wide):
     for window in WINDOWS:
         bound = wide.with_window(window)
@@ -267,6 +279,7 @@ def test_array_shape_is_what_a_sample_has(wide):
         wide.array_shape("nothing")
 
 
+# spec: P3.4
 def test_array_shape_and_coords_decode_no_field(tmp_path):
     path = dated(tmp_path / "a.nc", [0], [0], chunksizes=(1, 2), fletcher32=True)
     import h5py
@@ -283,12 +296,14 @@ def test_array_shape_and_coords_decode_no_field(tmp_path):
         source.sample_at(START)
 
 
+# spec: P3.4
 def test_coords_are_those_of_the_last_refresh(source):
     assert source.coords["x"].data.tolist() == [10, 20]
     source.refresh(START + 3 * HOUR)
     assert source.coords["time"].data.tolist() == [1577836800 + 3 * 3600, 1577836800 + 6 * 3600]
 
 
+# spec: P3.2
 def test_materialize_reads_the_first_sample_of_the_time_range(source):
     assert first(source.materialize()) == [0, 1]
     later = Provider(source.loader, window=(START + DAY + HOUR, START + 2 * DAY))
@@ -297,6 +312,7 @@ def test_materialize_reads_the_first_sample_of_the_time_range(source):
     assert first(early.materialize()) == [0, 1]
 
 
+# spec: P3.3
 def test_refresh_times_are_the_anchors_inside_the_time_range(source):
     assert source.refresh_times() == [START + 3 * k * HOUR for k in range(24)]
     part = Provider(source.loader, window=(START + HOUR, START + 9 * HOUR))
@@ -316,6 +332,7 @@ def _fetching(tmp_path, files_url):
     return Provider(DataSource("s", "netcdf", f"file://{files_url}", ("v",), temporal), cache), cache
 
 
+# spec: P3.5
 def test_prefetch_warms_the_cache_for_a_time_range_and_decodes_nothing(tmp_path):
     url = daily_files(tmp_path / "files", 3)
     (tmp_path / "files" / "20200101.nc").write_bytes(b"never looked at")
@@ -329,6 +346,7 @@ def test_prefetch_warms_the_cache_for_a_time_range_and_decodes_nothing(tmp_path)
         offline.sample_at(START + 2 * DAY)
 
 
+# spec: P3.5
 def test_prefetch_takes_the_provider_s_own_range_by_default(tmp_path):
     url = daily_files(tmp_path / "files", 3)
     source, cache = _fetching(tmp_path, url)
@@ -351,6 +369,7 @@ def test_errors_of_fetched_files_say_where_they_came_from(tmp_path):
 # Declarations
 
 
+# spec: P1.3
 def test_a_format_or_option_that_is_not_there_fails_at_construction():
     with pytest.raises(BackendNotRegistered, match="netcdf"):
         Provider(DataSource("s", "netcfd", "a.nc"))
@@ -364,6 +383,7 @@ def test_a_format_or_option_that_is_not_there_fails_at_construction():
         Provider(DataSource("s", "netcdf", "a.nc"), formats=Registry("format"))
 
 
+# spec: P1.2
 def test_urls_are_literals_templates_or_functions():
     t = utc(2020, 2, 3, 4)
     url = lambda template: DataSource("s", "netcdf", template).resolve_url(t)
@@ -377,6 +397,7 @@ def test_urls_are_literals_templates_or_functions():
     assert DataSource("s", "netcdf", "%Y.nc").resolve_url() == "%Y.nc"
 
 
+# spec: P1.3
 def test_a_declaration_that_contradicts_itself_is_refused():
     for bad in (
         lambda: DataSource("s", "netcdf", "a.nc", "uwnd"),
@@ -402,6 +423,7 @@ def test_samples_convert_to_xarray_without_a_copy(wide):
     assert xr["ps"].dims == ("time", "lat", "lon")
 
 
+# spec: P2.1
 def test_a_dataset_is_a_plain_mapping_of_names(wide):
     sample = wide.sample_at(START)
     assert isinstance(sample, NativeDataset)

@@ -64,6 +64,7 @@ def cut(field, **wanted):
 # What a selection reaches
 
 
+# spec: S1.1, S2.2
 @pytest.mark.parametrize(
     ("selection", "indices"),
     [
@@ -102,6 +103,7 @@ def test_the_last_face_of_a_staggered_field_is_its_own(path, dated):
     assert found["t2m"].data[:, 0].tolist() == [4, 9, 14, 19]
 
 
+# spec: S2.4
 def test_a_selection_by_position_applies_to_fields_of_that_rank_and_to_coordinates(dated):
     axes = {"axes": ["all", {"slice": [0, 3]}, {"indices": [1, 0]}, "all"]}
     found = dated.with_window(axes).sample_at(START)
@@ -118,12 +120,14 @@ def test_text_is_selected_like_anything_else(path):
     assert found["names"].dims == ("lat",)
 
 
+# spec: S2.3
 def test_a_constant_may_be_selected_along_time(path):
     found = const(path, "t2m").with_window({"dims": {"time": (1, 2)}}).materialize()
     assert found["t2m"].shape == (1, 4, 5)
     assert found["time"].data.tolist() == [1]
 
 
+# spec: P2.7
 def test_the_reader_option_select_is_a_window_of_the_source(path):
     options = {"select": {"dims": {"lat": [3, 0]}}}
     source = Provider(DataSource("c", "netcdf", str(path), ("mask",), reader_kwargs=options))
@@ -136,6 +140,7 @@ def test_the_reader_option_select_is_a_window_of_the_source(path):
 # Forms
 
 
+# spec: S1.3, S2.1
 @pytest.mark.parametrize(
     "selection",
     [
@@ -180,6 +185,7 @@ def test_bounds_and_names_are_not_checked_before_a_file_is_there(tmp_path):
     const(tmp_path / "never-there.nc").with_window({"dims": {"no such dimension": (10**9, 10**9 + 1)}})
 
 
+# spec: S1.1
 def test_numpy_integers_and_ranges_are_indices(dated):
     for spec in (np.array([1, 3]), range(1, 4, 2), [np.int32(1), np.uint8(3)], {"indices": np.array([1, 3])}):
         found = dated.with_window({"dims": {"lat": spec}}).sample_at(START)
@@ -191,6 +197,7 @@ def test_numpy_integers_and_ranges_are_indices(dated):
 # Errors of selections that don't fit
 
 
+# spec: S1.2
 @pytest.mark.parametrize(
     "spec", [(0, 10), (7, 9), [7], [-1], (-1, 2), (4, 5), (5, 5), [0, 4], {"slice": [0, 5, 9]}, [2**40]]
 )
@@ -203,6 +210,7 @@ def test_out_of_range_names_dimension_length_and_selector(dated, path, spec):
         assert caught.value.length == 4
 
 
+# spec: S1.2
 def test_out_of_range_is_raised_before_any_data_is_read(tmp_path, path):
     broken = tmp_path / "broken.nc"
     data = bytearray(path.read_bytes())
@@ -218,6 +226,7 @@ def test_out_of_range_is_raised_before_any_data_is_read(tmp_path, path):
         const(broken, "mask").with_window({"dims": {"lon": (0, 6)}}).materialize()
 
 
+# spec: S2.2
 def test_an_unknown_dimension_lists_those_there_are(dated):
     with pytest.raises(
         SelectionError, match=r"'latitude'.*a\.nc.*'lev', 'lat', 'lon'|'latitude'.*'lat', 'lon'"
@@ -225,34 +234,40 @@ def test_an_unknown_dimension_lists_those_there_are(dated):
         dated.with_window({"dims": {"latitude": (0, 1)}}).sample_at(START)
 
 
+# spec: S2.2
 def test_a_dimension_only_a_coordinate_or_another_variable_carries_is_unknown(path):
     with pytest.raises(SelectionError, match="lon_u"):
         const(path, "mask").with_window({"dims": {"lon_u": "all"}}).materialize()
 
 
+# spec: S2.3
 @pytest.mark.parametrize("spec", ["all", (0, 1), [0]])
 def test_naming_the_time_dimension_is_refused(dated, spec):
     with pytest.raises(SelectionError, match="time"):
         dated.with_window({"dims": {"time": spec}}).sample_at(START)
 
 
+# spec: S2.4
 def test_the_time_axis_by_position_must_be_all(dated):
     dated.with_window({"axes": ["all", "all", "all", "all"]}).sample_at(START)
     with pytest.raises(SelectionError, match="'time' must be 'all'"):
         dated.with_window({"axes": [[0], "all", "all", "all"]}).sample_at(START)
 
 
+# spec: S2.5
 def test_a_count_of_axes_no_field_has_is_an_error(dated):
     for axes in ([], ["all"], ["all"] * 5):
         with pytest.raises(SelectionError, match="axes matches no field"):
             dated.with_window({"axes": axes}).sample_at(START)
 
 
+# spec: S2.5
 def test_one_dimension_asked_for_two_selectors_by_position_is_an_error(dated):
     # t2m(time, lat, lon) and u(time, lat, lon_u) agree on lat; mask and others are of rank 2 and 4
     dated.with_window({"axes": ["all", [1, 2], [0, 1]]}).sample_at(START)
 
 
+# spec: S2.5
 def test_two_fields_whose_positions_contradict_each_other_are_an_error(tmp_path):
     with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
         file.createDimension("x", 2)
@@ -264,6 +279,7 @@ def test_two_fields_whose_positions_contradict_each_other_are_an_error(tmp_path)
     assert const(tmp_path / "a.nc").with_window({"axes": [[0], [0]]}).materialize()["w"].shape == (1, 1)
 
 
+# spec: P2.7
 def test_a_second_selection_is_refused(dated):
     windowed = dated.with_window({"dims": {}})
     for call in (
@@ -278,6 +294,7 @@ def test_a_second_selection_is_refused(dated):
 # Window as a value
 
 
+# spec: S3.1
 def test_windows_are_frozen_hashable_printable_and_pickle():
     window = Window({"lat": (120, 218), "lon": [1150, 1151, 0, 1], "lev": "all", "x": (0, 9, 3)})
     same = Window(
@@ -297,6 +314,7 @@ def test_windows_are_frozen_hashable_printable_and_pickle():
         window["lat"] = (0, 1)
 
 
+# spec: S3.2
 def test_shape_and_origin_say_what_a_window_selects():
     window = Window({"lat": (120, 218), "lon": [1150, 1151, 0, 1]})
     assert window.shape({"lev": 72, "lat": 721, "lon": 1152}) == (72, 98, 4)
@@ -307,6 +325,7 @@ def test_shape_and_origin_say_what_a_window_selects():
         window.shape({"lat": 100})
 
 
+# spec: S3.3
 def test_union_holds_every_index_of_both_and_no_hull():
     one, other = Window({"lat": (0, 2), "lon": (0, 3)}), Window({"lat": (8, 10), "lon": (3, 5)})
     assert one.union(other) == Window({"lat": [0, 1, 8, 9], "lon": (0, 5)})
@@ -315,6 +334,7 @@ def test_union_holds_every_index_of_both_and_no_hull():
     assert Window({"x": [5, 1, 5]}).union(Window({"x": (2, 3)})) == Window({"x": [1, 2, 5]})
 
 
+# spec: S3.4
 def test_grow_adds_a_halo_that_stops_at_edges_and_wraps_where_periodic():
     sizes = {"lat": 10, "lon": 8}
     window = Window({"lat": (0, 4), "lon": (6, 8)})
@@ -328,6 +348,7 @@ def test_grow_adds_a_halo_that_stops_at_edges_and_wraps_where_periodic():
     assert Window({"lon": (2, 4)}).grow({"lon": 0}, sizes=sizes, periodic=["lon"])["lon"] == (2, 4)
 
 
+# spec: S3.4
 @pytest.mark.parametrize(
     ("spec", "amount"), [((0, 8, 2), 1), ([0, 5], 1), ([7, 0], 1), ((3, 3), 1), ((2, 4), -1)]
 )
@@ -347,6 +368,7 @@ def test_grow_needs_the_size():
 LON = np.array([0.0, 90, 180, 270])
 
 
+# spec: S3.5
 @pytest.mark.parametrize(
     ("axis", "bounds", "expected"),
     [
@@ -376,6 +398,7 @@ def _index(window, dim):
     return slice(*spec) if isinstance(spec, tuple) else spec
 
 
+# spec: S3.5
 @pytest.mark.parametrize("axis", [[60.0, 50, 40], [40.0, 50, 60]])
 @pytest.mark.parametrize("bounds", [(40, 60), (60, 40)])
 def test_latitudes_are_found_whichever_way_axis_and_bounds_run(axis, bounds):
@@ -383,6 +406,7 @@ def test_latitudes_are_found_whichever_way_axis_and_bounds_run(axis, bounds):
     assert Window.from_bounds({"lat": np.array(axis)}, lat=(45, 99)).shape({"lat": 3}) == (2,)
 
 
+# spec: S3.5
 def test_every_window_of_one_degree_on_a_single_precision_tenth_degree_axis_has_eleven_rows():
     lat = (np.arange(1801) / 10 - 90).astype("f4")
     for k in range(-900, 890, 7):
@@ -399,6 +423,7 @@ def test_a_single_precision_longitude_meets_a_double_bound():
     assert window["lon"] == (1, 4)
 
 
+# spec: S3.5
 def test_uneven_axes_work():
     gauss = np.degrees(np.arcsin(np.polynomial.legendre.leggauss(94)[0])).astype("f4")
     for low, high in ((-30, 30), (0, 90), (55.5, 57.5)):
@@ -407,6 +432,7 @@ def test_uneven_axes_work():
         assert (start, stop) == (inside[0], inside[-1] + 1)
 
 
+# spec: S3.6
 def test_bounds_without_a_point_and_axes_that_are_none_are_errors():
     with pytest.raises(SelectionError, match="no point"):
         Window.from_bounds({"lat": np.array([0.0, 10])}, lat=(3, 4))
@@ -418,6 +444,7 @@ def test_bounds_without_a_point_and_axes_that_are_none_are_errors():
         Window.from_bounds({"lat": np.array([0.0, 10, 5])}, lat=(3, 4))
 
 
+# spec: S3.5
 def test_a_longitude_is_known_by_its_units_whatever_its_name(tmp_path):
     with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
         file.createDimension("i", 4)

@@ -25,6 +25,7 @@ START = utc(2020, 1, 1)
 # Files and their seams
 
 
+# spec: T3.2
 def test_a_record_is_found_in_the_file_whose_period_holds_its_anchor(tmp_path):
     plain = provider(daily_files(tmp_path, 3), START, "PT3H", file_period="P1D", end=START + 3 * DAY)
     for tick in [*range(24), *reversed(range(24))]:
@@ -32,6 +33,7 @@ def test_a_record_is_found_in_the_file_whose_period_holds_its_anchor(tmp_path):
         assert first(plain.sample_at(START + tick * 3 * HOUR + 2.9 * HOUR)) == tick
 
 
+# spec: P2.2, T4.1
 def test_a_bracket_reaches_over_the_seam(tmp_path):
     source = provider(
         daily_files(tmp_path, 3), START, "PT3H", file_period="P1D", end=START + 3 * DAY, records_per_sample=2
@@ -43,6 +45,7 @@ def test_a_bracket_reaches_over_the_seam(tmp_path):
     assert first(source.sample_at(START + 3 * DAY - HOUR)) == [23, 23]  # the last before the end
 
 
+# spec: T3.3
 def test_a_time_off_the_cadence_uses_the_record_in_force(tmp_path):
     path = dated(tmp_path / "201810.nc", np.arange(31), np.arange(1, 32), units="days since 2018-10-01")
     source = provider(tmp_path / "%Y%m.nc", utc(2018, 10, 1), "P1D", file_period="P1M", end=utc(2018, 11, 1))
@@ -50,6 +53,7 @@ def test_a_time_off_the_cadence_uses_the_record_in_force(tmp_path):
     assert path.exists()
 
 
+# spec: T4.2
 def test_an_empty_file_is_skipped_by_brackets_and_its_own_anchors_name_it(tmp_path):
     url = daily_files(tmp_path, 3, per_day=1)
     dated(tmp_path / "20200102.nc", [], [])
@@ -60,6 +64,7 @@ def test_an_empty_file_is_skipped_by_brackets_and_its_own_anchors_name_it(tmp_pa
     assert isinstance(caught.value, IndexError)
 
 
+# spec: T4.2
 def test_of_overlapping_files_each_serves_its_own_period(tmp_path):
     for day in range(2):
         values = np.arange(9) + 100 * day  # the ninth record is the first of the next day, with another value
@@ -73,6 +78,7 @@ def test_of_overlapping_files_each_serves_its_own_period(tmp_path):
             assert first(source.sample_at(START + 3 * tick * HOUR)) == expected[tick : tick + 2]
 
 
+# spec: P4.2, T4.3
 def test_a_missing_file_is_an_error_of_its_own_samples_that_names_it(tmp_path):
     url = daily_files(tmp_path, 3)
     (tmp_path / "20200102.nc").unlink()
@@ -84,6 +90,7 @@ def test_a_missing_file_is_an_error_of_its_own_samples_that_names_it(tmp_path):
             source.sample_at(t)
 
 
+# spec: P4.2
 def test_a_damaged_first_file_hurts_its_own_samples_only(tmp_path):
     url = daily_files(tmp_path, 2)
     (tmp_path / "20200101.nc").write_bytes(b"")
@@ -93,6 +100,7 @@ def test_a_damaged_first_file_hurts_its_own_samples_only(tmp_path):
         source.sample_at(START)
 
 
+# spec: T3.2
 def test_a_file_without_the_record_of_an_anchor_names_anchor_file_and_span(tmp_path):
     dated(tmp_path / "a.nc", [0, 6], [0, 1])
     source = provider(tmp_path / "a.nc", START, "PT3H", end=START + DAY)
@@ -103,6 +111,7 @@ def test_a_file_without_the_record_of_an_anchor_names_anchor_file_and_span(tmp_p
     assert first(source.sample_at(START + 6 * HOUR)) == 1
 
 
+# spec: V5.2
 def test_units_packing_and_chunks_are_those_of_the_file_that_holds_the_record(tmp_path):
     for part, (scale, offset, since) in enumerate([(0.5, 10.0, "01T00"), (2.0, -5.0, "01T04")]):
         path = tmp_path / f"2020010100.{4 * part:02d}.nc"
@@ -128,6 +137,7 @@ def test_units_packing_and_chunks_are_those_of_the_file_that_holds_the_record(tm
     assert sum(first(source.sample_at(START + 3.5 * HOUR))) / 2 == 3.25
 
 
+# spec: T4.5
 def test_a_differing_grid_is_an_error_naming_both_files(tmp_path):
     dated(tmp_path / "20200101.nc", [0], [0])
     dated(tmp_path / "20200102.nc", [24], [1], x=[10, np.nextafter(20, 21)])
@@ -139,6 +149,7 @@ def test_a_differing_grid_is_an_error_naming_both_files(tmp_path):
     assert [first(single.sample_at(START + k * DAY)) for k in range(2)] == [0, 1]
 
 
+# spec: P4.5
 def test_a_dimension_of_another_size_is_an_error_naming_the_file(tmp_path):
     dated(tmp_path / "20200101.nc", [0], [0])
     with netCDF4.Dataset(tmp_path / "20200102.nc", "w") as file:
@@ -153,6 +164,7 @@ def test_a_dimension_of_another_size_is_an_error_naming_the_file(tmp_path):
         source.sample_at(START + DAY)
 
 
+# spec: T4.5
 def test_text_coordinates_of_two_files_are_compared_as_text(tmp_path):
     for day in (1, 2):
         with netCDF4.Dataset(tmp_path / f"2020010{day}.nc", "w") as file:
@@ -169,6 +181,7 @@ def test_text_coordinates_of_two_files_are_compared_as_text(tmp_path):
     assert source.sample_at(START)["station"].data.tolist() == ["Kiel", "Bonn"]
 
 
+# spec: V7.4
 def test_a_bracket_of_integers_and_floats_is_float_and_refused_where_that_is_not_exact(tmp_path):
     def write(day, dtype, value):
         with netCDF4.Dataset(tmp_path / f"2020010{day}.nc", "w") as file:
@@ -192,6 +205,7 @@ def test_a_bracket_of_integers_and_floats_is_float_and_refused_where_that_is_not
 # Both ends
 
 
+# spec: T5.1
 def test_times_outside_are_errors_a_plain_caller_would_catch(tmp_path):
     source = provider(daily_files(tmp_path, 1), START, "PT3H", file_period="P1D", end=START + DAY)
     with pytest.raises(ValueError, match="2019-12-31 23:59:59"):
@@ -201,6 +215,7 @@ def test_times_outside_are_errors_a_plain_caller_would_catch(tmp_path):
     assert first(source.refresh(START + DAY - timedelta(microseconds=1))) == 7
 
 
+# spec: T5.2
 @pytest.mark.parametrize("rank", [None, 1, 2])
 def test_hold_keeps_the_nearest_record(tmp_path, rank):
     source = provider(
@@ -214,6 +229,7 @@ def test_hold_keeps_the_nearest_record(tmp_path, rank):
         assert (first(early), first(late)) == (0, 7)
 
 
+# spec: T4.3
 def test_a_bracket_degenerates_at_the_last_record_of_a_source_without_file_periods(tmp_path):
     dated(tmp_path / "a.nc", [0, 3, 6], [0, 1, 2])
     source = provider(tmp_path / "a.nc", START, "PT3H", records_per_sample=2)
@@ -223,12 +239,14 @@ def test_a_bracket_degenerates_at_the_last_record_of_a_source_without_file_perio
     assert sample["time"].data.tolist() == [1577836800 + 6 * 3600] * 2
 
 
+# spec: T4.3
 def test_the_successor_beyond_the_end_is_not_read(tmp_path):
     dated(tmp_path / "a.nc", [0, 3, 6], [0, 1, 2])
     source = provider(tmp_path / "a.nc", START, "PT3H", end=START + 6 * HOUR, records_per_sample=2)
     assert first(source.sample_at(START + 3 * HOUR)) == [1, 1]
 
 
+# spec: T4.1
 def test_the_tightest_pair_of_records_brackets_a_time_between_two_files(tmp_path):
     dated(tmp_path / "2019.nc", [354, 361], [-8, 0], units="days since 2019-01-01")
     dated(tmp_path / "2020.nc", [4, 11], [8, 16], units="days since 2020-01-01")
@@ -260,6 +278,7 @@ def test_blending_a_bracket_is_right_at_every_step_although_nothing_new_is_read(
 # Cycles
 
 
+# spec: T5.3
 def test_a_climatology_wraps_from_december_to_january(tmp_path):
     dated(tmp_path / "a.nc", range(12), range(1, 13), units="months since 2000-01-01", calendar="360_day")
     temporal = {"end": utc(2001, 1, 1), "outside": "cycle", "records_per_sample": 2}
@@ -271,6 +290,7 @@ def test_a_climatology_wraps_from_december_to_january(tmp_path):
         assert first(source.sample_at(utc(year, 7, 31))) == [7, 8]
 
 
+# spec: T5.3
 def test_monthly_files_of_one_year_serve_another(tmp_path):
     for month in range(1, 13):
         dated(tmp_path / f"2021{month:02d}.nc", [14], [month], units=f"days since 2021-{month:02d}-01")
@@ -282,6 +302,7 @@ def test_monthly_files_of_one_year_serve_another(tmp_path):
     assert first(source.sample_at(utc(2024, 1, 3))) == [12, 1]
 
 
+# spec: T2.3
 def test_a_climatology_without_dates_is_used_by_number_only_if_declared_to_cycle(tmp_path):
     dated(tmp_path / "a.nc", np.arange(12) + 0.5, range(1, 13), units="months")
     with pytest.raises(TimeAxisError, match=r"a\.nc"):
@@ -296,6 +317,7 @@ def test_a_climatology_without_dates_is_used_by_number_only_if_declared_to_cycle
 # The time axis of a file
 
 
+# spec: T3.1
 def test_stamps_may_lie_at_the_middle_of_the_interval(tmp_path):
     dated(tmp_path / "a.nc", [15.5, 45, 74.5], [1, 2, 3], units="days since 2001-01-01")
     source = provider(tmp_path / "a.nc", utc(2001, 1, 1), "P1M", end=utc(2001, 4, 1))
@@ -309,6 +331,7 @@ def test_stamps_at_the_end_are_reached_by_declaring_start_one_step_later(tmp_pat
     assert first(source.sample_at(START + 4 * HOUR)) == 1
 
 
+# spec: T3.1
 @pytest.mark.parametrize("hour", range(24))
 def test_single_precision_stamps_are_found(tmp_path, hour):
     hours = np.arange(24) / 24 + 43645  # 2019-07-01, where float32 days are 337.5 s apart
@@ -317,6 +340,7 @@ def test_single_precision_stamps_are_found(tmp_path, hour):
     assert first(source.sample_at(utc(2019, 7, 1, hour))) == hour
 
 
+# spec: T3.1, T4.1
 def test_files_finer_than_the_cadence_serve_their_first_record_and_their_next_one(tmp_path):
     dated(tmp_path / "a.nc", range(48), range(48))
     source = provider(tmp_path / "a.nc", START, "P1D", end=START + 2 * DAY)
@@ -325,6 +349,7 @@ def test_files_finer_than_the_cadence_serve_their_first_record_and_their_next_on
     assert first(brackets.sample_at(START + DAY)) == [24, 25]
 
 
+# spec: T2.6
 def test_an_axis_out_of_order_is_an_error_naming_file_and_index_unless_sorted(tmp_path):
     dated(tmp_path / "a.nc", [0, 6, 3], [0, 2, 1])
     with pytest.raises(TimeAxisError, match=r"a\.nc.*index=2"):
@@ -335,6 +360,7 @@ def test_an_axis_out_of_order_is_an_error_naming_file_and_index_unless_sorted(tm
             assert first(source.sample_at(START + 3 * tick * HOUR)) == [tick, min(tick + 1, 2)]
 
 
+# spec: T2.6
 def test_duplicate_stamps_are_an_error_even_when_sorting(tmp_path):
     dated(tmp_path / "a.nc", [0, 3, 3], [0, 1, 2])
     for options in ({}, {"sort_time": True}):
@@ -342,6 +368,7 @@ def test_duplicate_stamps_are_an_error_even_when_sorting(tmp_path):
             provider(tmp_path / "a.nc", START, "PT3H", options=options).sample_at(START)
 
 
+# spec: T2.6
 def test_a_fill_or_nan_stamp_is_no_record(tmp_path):
     dated(tmp_path / "a.nc", [0, np.nan, 3], [0, 1, 2])
     source = provider(tmp_path / "a.nc", START, "PT3H", records_per_sample=2)
@@ -351,6 +378,7 @@ def test_a_fill_or_nan_stamp_is_no_record(tmp_path):
     assert first(source.sample_at(START)) == [0, 2]
 
 
+# spec: T2.3
 @pytest.mark.parametrize(
     ("units", "calendar"),
     [
@@ -366,6 +394,7 @@ def test_a_time_coordinate_that_can_not_be_decoded_is_an_error_never_a_fallback(
         provider(tmp_path / "a.nc", START, "PT3H").sample_at(START)
 
 
+# spec: T2.7
 def test_a_file_without_any_time_coordinate_is_indexed_by_the_cadence(tmp_path):
     for day in range(2):
         dated(tmp_path / f"2020010{day + 1}.nc", [0] * 8, np.arange(8) + 8 * day, time=None)
@@ -381,6 +410,7 @@ def test_a_file_without_any_time_coordinate_is_indexed_by_the_cadence(tmp_path):
         provider(url, START, "PT3H", file_period="P1D").sample_at(START + DAY + 15 * HOUR)
 
 
+# spec: T2.1, V7.3
 @pytest.mark.parametrize("rank", [None, 2])
 def test_a_scalar_time_dates_the_one_record_of_a_file(tmp_path, rank):
     for day in range(3):
@@ -420,6 +450,7 @@ def _nemo(path, month):
         tos[:] = np.full((1, 2, 2), month)
 
 
+# spec: T2.1
 def test_the_time_of_nemo_files_is_the_one_the_fields_name(tmp_path):
     for month in (1, 2):
         _nemo(tmp_path / f"2000{month:02d}.nc", month)
@@ -435,6 +466,7 @@ def test_the_time_of_nemo_files_is_the_one_the_fields_name(tmp_path):
     assert sorted(sample.coord_names()) == ["nav_lat", "nav_lon", "time_centered"]
 
 
+# spec: T2.1
 def test_two_variables_that_could_date_the_records_are_an_error_naming_both(tmp_path):
     _nemo(tmp_path / "a.nc", 1)
     with netCDF4.Dataset(tmp_path / "a.nc", "a") as file:
@@ -447,6 +479,7 @@ def test_two_variables_that_could_date_the_records_are_an_error_naming_both(tmp_
 # Irregular series
 
 
+# spec: T3.4
 def test_the_anchors_of_an_irregular_series_are_its_stamps(tmp_path):
     dated(tmp_path / "202001.nc", [0, 5, 11], [0, 1, 2], units="days since 2020-01-01")
     dated(tmp_path / "202002.nc", [3, 4], [3, 4], units="days since 2020-02-01")
@@ -460,11 +493,13 @@ def test_the_anchors_of_an_irregular_series_are_its_stamps(tmp_path):
     assert brackets.sample_at(utc(2020, 1, 20)).times == (utc(2020, 1, 12), utc(2020, 2, 4))
 
 
+# spec: T3.4
 def test_an_irregular_series_over_several_files_needs_an_end(tmp_path):
     with pytest.raises(DeclarationError, match="end"):
         provider(tmp_path / "%Y%m.nc", START, "records", file_period="P1M")
 
 
+# spec: T5.1
 def test_an_irregular_series_before_its_first_record_and_after_its_end(tmp_path):
     dated(tmp_path / "a.nc", [5, 11], [0, 1], units="days since 2020-01-01")
     source = provider(tmp_path / "a.nc", START, "records", end=utc(2020, 2, 1))
@@ -499,6 +534,7 @@ def test_a_noleap_series_has_no_gap_at_the_end_of_february(tmp_path):
     assert first(source.sample_at(utc(1964, 2, 29, 13))) == [58, 59]
 
 
+# spec: T2.5
 def test_a_gregorian_source_over_noleap_files_repeats_feb_28(tmp_path):
     dated(
         tmp_path / "a.nc",
@@ -514,6 +550,7 @@ def test_a_gregorian_source_over_noleap_files_repeats_feb_28(tmp_path):
     assert first(source.sample_at(utc(1964, 12, 31, 13))) == 364
 
 
+# spec: T2.5
 def test_a_noleap_source_over_gregorian_files_skips_feb_29(tmp_path):
     dated(tmp_path / "a.nc", np.arange(366), np.arange(366), units="days since 1964-01-01")
     start = cftime.datetime(1964, 1, 1, calendar="noleap")
@@ -529,6 +566,7 @@ def test_files_are_named_by_the_source_s_calendar(tmp_path):
     assert first(source.sample_at(cftime.datetime(200, 2, 30, calendar="360_day"))) == 29
 
 
+# spec: T1.6
 def test_aware_times_are_converted_and_naive_ones_are_utc(tmp_path):
     source = provider(daily_files(tmp_path, 1), START, "PT3H", file_period="P1D", end=START + DAY)
     east = timezone(3 * HOUR)
@@ -541,6 +579,7 @@ def test_aware_times_are_converted_and_naive_ones_are_utc(tmp_path):
 # What a sample carries
 
 
+# spec: V7.1
 @pytest.mark.parametrize("rank", [None, 1])
 def test_single_records_drop_the_time_dimension_and_coordinate_and_nothing_else(tmp_path, rank):
     dated(tmp_path / "a.nc", [0, 3], [0, 1])
@@ -552,6 +591,7 @@ def test_single_records_drop_the_time_dimension_and_coordinate_and_nothing_else(
     assert sample["static"].data.tolist() == [7, 8]
 
 
+# spec: V7.2
 def test_a_bracket_keeps_the_time_dimension_and_leaves_static_fields_alone(tmp_path):
     dated(tmp_path / "a.nc", [0, 3], [0, 1])
     source = provider(tmp_path / "a.nc", START, "PT3H", variables=(), records_per_sample=2)
@@ -565,6 +605,7 @@ def test_a_bracket_keeps_the_time_dimension_and_leaves_static_fields_alone(tmp_p
     assert alone.array_shape("static") == (2,)
 
 
+# spec: P2.1, V7.2
 def test_the_time_dimension_may_stand_anywhere(tmp_path):
     with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
         for dim, size in (("x", 2), ("t", 3), ("y", 4)):
@@ -584,6 +625,7 @@ def test_the_time_dimension_may_stand_anywhere(tmp_path):
     assert brackets.array_shape("v") == (2, 2, 4)
 
 
+# spec: V7.1
 def test_a_coordinate_that_varies_in_time_is_that_of_the_record(tmp_path):
     with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
         file.createDimension("time", None)
@@ -600,6 +642,7 @@ def test_a_coordinate_that_varies_in_time_is_that_of_the_record(tmp_path):
     assert brackets.sample_at(START + HOUR)["p0"].data.tolist() == [20, 30]
 
 
+# spec: T4.4
 def test_a_bracket_that_starts_late_warns_once_and_names_the_start_to_declare(tmp_path):
     dated(tmp_path / "a.nc", [1.5, 4.5, 7.5], [0, 1, 2])
     source = provider(tmp_path / "a.nc", START, "PT3H", records_per_sample=2)
@@ -613,6 +656,7 @@ def test_a_bracket_that_starts_late_warns_once_and_names_the_start_to_declare(tm
         provider(tmp_path / "a.nc", START, "PT3H").sample_at(START)  # single records are not brackets
 
 
+# spec: P1.1
 def test_opening_nothing_until_something_is_asked_for(tmp_path):
     source = provider(tmp_path / "never-there.nc", START, "PT3H", end=START + DAY, records_per_sample=2)
     assert len(source.refresh_times()) == 8

@@ -36,6 +36,7 @@ def times(cadence, instants):
 # Anchors
 
 
+# spec: T1.1
 @pytest.mark.parametrize("name", NAMES)
 @settings(derandomize=True, max_examples=60, deadline=None)
 @given(
@@ -58,6 +59,7 @@ def test_month_anchors_are_those_of_stepping_through_the_calendar(
     assert cadence.tolerance(k) == (cadence.anchor(k + 1) - anchor) // 20
 
 
+# spec: T1.1
 @settings(derandomize=True, max_examples=150, deadline=None)
 @given(
     step=st.integers(1, 40 * DAY), k=st.integers(-10_000, 10_000), part=st.floats(0, 1, exclude_max=True),
@@ -83,6 +85,7 @@ def test_month_steps_over_leap_years():
     assert yearly.index(at(2004, 1, 31, 23)) == 3
 
 
+# spec: T1.2
 def test_subsecond_steps_are_exact():
     cadence = declare(utc(2000, 1, 1), "PT0.1S")
     assert cadence.calendar.time(cadence.anchor(10**9 + 3)) == utc(2000, 1, 1) + timedelta(
@@ -97,6 +100,7 @@ def test_three_hourly_steps_know_no_summer_time():
     assert {b - a for a, b in zip(cadence.anchors(), cadence.anchors()[1:], strict=False)} == {3 * HOUR}
 
 
+# spec: T1.2
 @pytest.mark.parametrize("day", [29, 30, 31])
 @pytest.mark.parametrize("steps", [("P1M", None), ("P1D", "P1M"), ("P1Y", None)])
 def test_months_from_a_day_above_28_are_refused(day, steps):
@@ -132,6 +136,7 @@ def test_between_is_at_for_each_k(months):
     assert steps.between(5, 5).tolist() == steps.between(5, 2).tolist() == []
 
 
+# spec: T1.4
 def test_the_calendar_is_the_declared_one_else_that_of_start_else_standard():
     noleap = cftime.datetime(2001, 1, 1, calendar="noleap")
     assert declare(noleap, "P1D").calendar.name == "noleap"
@@ -153,6 +158,7 @@ def test_360_day_cadence_has_a_30th_of_february():
     assert cadence.index(cadence.calendar.instant(utc(2001, 3, 31))) == 32  # no 31st: the 30th
 
 
+# spec: T5.3
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -183,6 +189,7 @@ def test_cadences_compare_and_pickle():
 # Files
 
 
+# spec: T1.1
 def test_file_periods_are_aligned_to_start():
     cadence = declare(utc(2000, 1, 16, 12), "PT6H", "P1M")
     t = at(2000, 3, 1)
@@ -199,6 +206,7 @@ def test_file_periods_are_aligned_to_start():
     assert cadence.file_starts(t, t) == []
 
 
+# spec: T1.3
 def test_a_source_without_file_periods_is_one_file():
     cadence = declare(utc(2000, 1, 1), "P1D")
     assert cadence.file_start(at(2010, 1, 1)) == cadence.start

@@ -58,6 +58,7 @@ def test_every_day_of_history_round_trips(name):
     assert np.array_equal(own.day_number(*own.civil(days)), days)
 
 
+# spec: T1.4
 @pytest.mark.parametrize(
     ("alias", "name"),
     [
@@ -75,6 +76,7 @@ def test_calendar_aliases(alias, name):
     assert calendar(alias) == calendar(name)
 
 
+# spec: T1.4
 @pytest.mark.parametrize("name", ["", "lunar", "utc", "none", "365"])
 def test_an_unknown_calendar_is_an_error_that_lists_the_known_ones(name):
     with pytest.raises(TimeAxisError, match=r"360_day.*noleap"):
@@ -89,6 +91,7 @@ def test_calendars_pickle_and_hash():
     assert len({own, calendar("noleap"), calendar(None)}) == 2
 
 
+# spec: T1.6
 def test_naive_is_utc_aware_is_converted_and_what_comes_out_is_aware():
     own = calendar(None)
     naive = datetime(2020, 3, 1, 1, 30)  # noqa: DTZ001 - naive on purpose
@@ -113,6 +116,7 @@ def test_what_is_no_time_is_a_type_error():
         calendar(None).instant("2020-01-01")
 
 
+# spec: T1.7
 @pytest.mark.parametrize(
     ("target", "source", "components", "want"),
     [
@@ -132,6 +136,7 @@ def test_a_time_of_another_calendar_keeps_its_components(target, source, compone
     assert (got.year, got.month, got.day, got.hour) == want
 
 
+# spec: T1.5
 def test_the_standard_calendar_is_julian_before_1582():
     own = calendar("standard")
     assert (
@@ -165,6 +170,7 @@ def test_dates_that_exist_nowhere():
     assert calendar("proleptic_gregorian").exists(1582, 10, 14)
 
 
+# spec: T1.5
 @pytest.mark.parametrize("name", ["noleap", "all_leap", "360_day"])
 def test_idealised_calendars_have_a_year_zero_and_years_before(name):
     own = calendar(name)
@@ -207,6 +213,7 @@ def test_months_clip_the_day_once_not_at_each_step():
 # Durations
 
 
+# spec: T1.2
 @pytest.mark.parametrize(
     ("text", "months", "microseconds"),
     [
@@ -233,6 +240,7 @@ def test_iso_durations(text, months, microseconds):
     assert Duration.parse(duration) is duration
 
 
+# spec: T1.2
 @pytest.mark.parametrize(
     "value",
     ["", "P", "PT", "1D", "P1", "P-1D", "-P1D", "P1M1D", "P1MT1H", "P1Y1W", "P0D", "PT0S", "P0M", "P0.5M",
@@ -273,11 +281,13 @@ def series(name, first, step_hours, count):
     return [t + timedelta(hours=step_hours * k) for k in range(count)]
 
 
+# spec: T2.5
 def test_a_day_the_target_lacks_is_skipped_when_the_day_before_has_records():
     got = carried(series("standard", (2004, 2, 28), 12, 6), "standard", "noleap")
     assert got == [("02-28 00:00", 0), ("02-28 12:00", 1), ("03-01 00:00", 4), ("03-01 12:00", 5)]
 
 
+# spec: T2.5
 def test_a_lone_record_on_a_day_the_target_lacks_falls_on_the_day_before():
     monthly = [cftime.datetime(2001, m, 30, calendar="360_day") for m in (1, 2, 3)]
     assert carried(monthly, "360_day", "standard") == [
@@ -287,6 +297,7 @@ def test_a_lone_record_on_a_day_the_target_lacks_falls_on_the_day_before():
     ]
 
 
+# spec: T2.5
 def test_a_day_the_source_lacks_repeats_the_day_before_in_a_daily_or_finer_series():
     got = carried(series("noleap", (2004, 2, 27, 12), 24, 3), "noleap", "standard")
     assert got == [("02-27 12:00", 0), ("02-28 12:00", 1), ("02-29 12:00", 1), ("03-01 12:00", 2)]
@@ -305,6 +316,7 @@ def test_the_last_day_of_a_file_is_repeated_too():
     assert got == [("01-29 00:00", 0), ("01-30 00:00", 1), ("01-31 00:00", 1)]
 
 
+# spec: T2.5
 def test_a_coarse_series_goes_on_across_a_day_the_source_lacks():
     monthly = [cftime.datetime(2004, m, 28, calendar="noleap") for m in (1, 2, 3)]
     assert carried(monthly, "noleap", "standard") == [

@@ -59,6 +59,7 @@ def test_a_cycle_of_several_years():
     assert [cadence.place(at(y, 5, 5)).k for y in range(1997, 2007)] == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
 
 
+# spec: T5.4
 def test_a_daily_climatology_repeats_feb_28_on_a_leap_day():
     cadence = cycle(utc(2001, 1, 1), "P1D", utc(2002, 1, 1))
     assert cadence.place(at(2004, 2, 28, 23)) == Placed(58, at(2004, 2, 28), 3)
@@ -88,6 +89,7 @@ def test_daily_anchors_at_noon_hold_into_the_next_morning_also_around_a_leap_day
     assert cadence.place(at(2004, 3, 1, 12)) == Placed(59, at(2004, 3, 1, 12), 3)
 
 
+# spec: T5.4
 def test_a_leap_day_of_the_declared_year_is_left_out_of_years_without_one():
     cadence = cycle(utc(2000, 1, 1), "P1D", utc(2001, 1, 1))
     assert cadence.place(at(2000, 2, 29)) == Placed(59, at(2000, 2, 29), 0)
@@ -98,6 +100,7 @@ def test_a_leap_day_of_the_declared_year_is_left_out_of_years_without_one():
     assert len(cadence.anchors(at(1900, 1, 1), at(1901, 1, 1))) == 365
 
 
+# spec: T5.4
 def test_pentads_go_on_across_a_leap_day():
     cadence = cycle(utc(2001, 1, 1), "P5D", utc(2002, 1, 1))
     assert cadence.place(at(2004, 2, 29)) == Placed(11, at(2004, 2, 25), 3)
@@ -105,6 +108,7 @@ def test_pentads_go_on_across_a_leap_day():
     assert len(cadence.anchors(at(2004, 1, 1), at(2005, 1, 1))) == 73
 
 
+# spec: T5.4
 def test_a_coarse_anchor_on_a_leap_day_falls_on_feb_28():
     cadence = cycle(utc(2000, 2, 2), "P27D", utc(2001, 2, 2))
     assert cadence.calendar.time(cadence.anchor(1)) == utc(2000, 2, 29)

@@ -57,6 +57,7 @@ def test_an_unknown_calendar_names_file_and_calendar():
 # months and years since
 
 
+# spec: T2.2
 @pytest.mark.parametrize("name", ["360_day", "360"])
 def test_months_since_in_360_day_may_be_fractions(name):
     axis = decode([0, 0.5, 1, 13], "months since 1960-01-01", name)
@@ -64,6 +65,7 @@ def test_months_since_in_360_day_may_be_fractions(name):
     assert dates(decode([0, 1], "years since 1960-01-01", name)) == ["1960-01-01", "1961-01-01"]
 
 
+# spec: T2.2
 @pytest.mark.parametrize("unit", ["months", "years", "month", "Year"])
 @pytest.mark.parametrize("name", ["standard", "noleap"])
 def test_months_since_elsewhere_need_an_opt_in_and_whole_numbers(name, unit):
@@ -85,12 +87,14 @@ def test_just_months_is_no_time_axis():
 # Reference year 1 and year 0
 
 
+# spec: T2.4
 def test_reference_year_1_differs_by_two_days_between_standard_and_proleptic():
     values, units = [725738, 733470], "days since 1-1-1 00:00:0.0"
     assert dates(decode(values, units, None)) == ["1988-01-01", "2009-03-03"]
     assert dates(decode(values, units, "proleptic_gregorian")) == ["1988-01-03", "2009-03-05"]
 
 
+# spec: T2.3
 def test_reference_year_0_exists_in_noleap_only():
     assert dates(decode([73020], "days since 0000-01-01", "noleap")) == ["0200-01-21"]
     with pytest.raises(TimeAxisError, match="year 0"):
@@ -111,11 +115,13 @@ def test_single_precision_hours_are_found_within_the_tolerance():
     assert double.calendar.time(int(double.stamps[1])) == utc(2019, 7, 1, 1)
 
 
+# spec: T2.4
 def test_a_rounded_fraction_of_a_day_is_the_whole_hour():
     axis = decode([0.041666666667], "days since 1979-01-01", "noleap")
     assert axis.calendar.time(int(axis.stamps[0])) == cftime.datetime(1979, 1, 1, 1, calendar="noleap")
 
 
+# spec: T2.4
 def test_int32_hours_do_not_wrap():
     values = np.array([596_523, 596_524], dtype=np.int32)  # x 3600 is beyond int32
     axis = decode(values, "hours since 1900-01-01")

@@ -36,6 +36,7 @@ def by_cftime(values, units, name):
 UNITS = ["days", "hours", "minutes", "seconds", "milliseconds", "microseconds"]
 
 
+# spec: T2.4
 @pytest.mark.parametrize("name", NAMES)
 @settings(derandomize=True, max_examples=80, deadline=None)
 @given(
@@ -76,6 +77,7 @@ def test_hours_as_fractions_of_a_day_come_out_whole():
     assert stamps[0] % HOUR == 0
 
 
+# spec: T2.2
 @pytest.mark.parametrize(
     ("units", "want"),
     [
@@ -201,6 +203,7 @@ def test_sorting_keeps_track_of_the_records():
         decode([3, 1, 3], "days since 2000-01-01", sort=True)
 
 
+# spec: T3.1
 def test_find_takes_the_earliest_stamp_in_the_interval():
     axis = decode([0, 6, 12, 18, 24], "hours since 2000-01-01")
     day = int(axis.stamps[0])
@@ -284,6 +287,7 @@ def test_whole_months_count_from_the_reference_never_from_each_other():
         decode([1e9], "months since 1960-01-01", months_opt_in=True)
 
 
+# spec: T2.2
 def test_common_years_have_365_days_in_noleap():
     values, units = [0, 1, 2.5], "common_years since 2000-01-01"
     assert decode(values, units, "noleap").stamps.tolist() == by_cftime(values, units, "noleap")
@@ -295,6 +299,7 @@ def test_a_million_stamps_need_no_datetime_objects(monkeypatch):
     assert len(axis) == 1_000_000 - 28 * 24  # to January 2014, less the leap days of 1904 to 2012
 
 
+# spec: T3.1
 def test_a_file_much_finer_than_the_cadence_gives_the_record_at_the_anchor():
     hourly = TimeAxis("f", calendar("standard"), np.arange(0, 3 * 24) * HOUR, np.arange(3 * 24))
     day, tolerance = 24 * HOUR, 24 * HOUR // 20  # 72 minutes, which the record of 23:00 is within

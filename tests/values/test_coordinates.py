@@ -28,17 +28,20 @@ def curvilinear(tmp_path):
     return netcdf(tmp_path / "a.nc", variables)
 
 
+# spec: V6.1
 def test_coordinates_are_named_like_a_dimension_or_by_the_coordinates_attribute(curvilinear):
     found = read(curvilinear, "t")
     assert found.coord_names() == ["lev", "x", "lon", "height"]
     assert found.variable_names() == ["t"]
 
 
+# spec: V6.2
 def test_coordinates_are_carried_only_where_a_field_carries_their_dimensions(curvilinear):
     assert read(curvilinear, "area").coord_names() == []
     assert read(curvilinear, "area", "t").coord_names() == ["lev", "x", "lon", "height"]
 
 
+# spec: V6.2
 def test_coordinates_keep_the_rules_of_values(curvilinear):
     found = read(curvilinear, "t")
     assert_values(found["x"].data, [5, 10, 15])
@@ -48,6 +51,7 @@ def test_coordinates_keep_the_rules_of_values(curvilinear):
     assert read(curvilinear, "t", precision="source")["lon"].dtype == np.float32
 
 
+# spec: V6.3
 def test_bounds_and_grid_mappings_are_read_only_when_named(curvilinear):
     assert read(curvilinear).variable_names() == ["t", "area"]
     found = read(curvilinear, "t", "lon_bnds", "crs")
@@ -55,12 +59,14 @@ def test_bounds_and_grid_mappings_are_read_only_when_named(curvilinear):
     assert found["crs"].data == 0
 
 
+# spec: V6.3
 def test_a_coordinate_may_be_asked_for_as_a_field(curvilinear):
     found = read(curvilinear, "lon")
     assert found.variable_names() == ["lon"]
     assert found.coord_names() == ["x"]
 
 
+# spec: P1.4
 def test_fields_come_in_the_order_declared_else_in_that_of_the_file(curvilinear):
     assert read(curvilinear, "t", "area").variable_names() == ["t", "area"]
     assert read(curvilinear, "area", "t").variable_names() == ["area", "t"]
@@ -70,12 +76,14 @@ def test_fields_come_in_the_order_declared_else_in_that_of_the_file(curvilinear)
     assert read(curvilinear.with_name("b.nc")).variable_names() == ["z", "a", "m"]
 
 
+# spec: P1.4
 def test_an_absent_variable_is_a_key_error_that_lists_what_there_is(curvilinear):
     with pytest.raises(VariableNotFound, match=r"'q'.*a\.nc.*'area'") as caught:
         read(curvilinear, "q")
     assert isinstance(caught.value, KeyError)
 
 
+# spec: S2.6
 def test_a_window_cuts_coordinates_of_any_rank(curvilinear):
     found = read(curvilinear, "t", window={"dims": {"x": [2, 0], "y": (1, 2)}})
     assert found["lon"].data.tolist() == [[5, 3]]
@@ -84,6 +92,7 @@ def test_a_window_cuts_coordinates_of_any_rank(curvilinear):
     assert found["lon"].attrs == read(curvilinear, "t")["lon"].attrs
 
 
+# spec: V7.5
 def test_the_time_coordinate_of_a_whole_file_is_raw(tmp_path):
     attrs = {"units": "hours since 1900-01-01", "calendar": "noleap"}
     path = netcdf(
@@ -122,6 +131,7 @@ def test_a_dimension_and_a_variable_of_one_name_that_do_not_belong_together_are_
 # Dimensions without scales
 
 
+# spec: V8.8
 def test_axes_without_a_scale_are_named_as_netcdf_names_them(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["a"] = np.zeros((3, 3))
@@ -165,6 +175,7 @@ def grouped(tmp_path):
     return tmp_path / "a.nc"
 
 
+# spec: V8.7
 @pytest.mark.parametrize("group", ["model/run", "/model/run", "/model/run/"])
 def test_a_group_sees_the_dimensions_and_coordinates_of_its_parents(grouped, group):
     found = read(grouped, group=group)
@@ -174,6 +185,7 @@ def test_a_group_sees_the_dimensions_and_coordinates_of_its_parents(grouped, gro
     assert found["y"].data.tolist() == [10, 20]
 
 
+# spec: V8.7
 def test_a_group_that_has_a_dimension_of_its_own_does_not_take_the_parent_s_coordinate(grouped):
     found = read(grouped, group="other")
     assert found["w"].shape == (4,)
@@ -186,6 +198,7 @@ def test_the_root_does_not_see_into_its_groups(grouped):
         values(grouped, "v")
 
 
+# spec: V8.7
 def test_a_group_that_is_not_there_is_an_error_that_lists_the_groups(grouped):
     with pytest.raises(SelectionError, match=r"/modle.*a\.nc.*/model/run"):
         read(grouped, group="modle")

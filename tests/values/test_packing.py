@@ -20,22 +20,26 @@ def unsigned(tmp_path):
     return one(tmp_path / "a.nc", np.array([0, 1, 32767, -32768, -1, -5, -2, -6], "i2"), attrs)
 
 
+# spec: V1.1
 def test_unsigned_data_in_a_signed_type_is_reinterpreted_before_masking_and_scaling(unsigned):
     expected = [0, 0.5, 16383.5, 16384.0, None, 32765.5, 32767.0, 32765.0]
     assert_values(values(unsigned), expected)
     assert_values(values(unsigned, precision="source"), expected, F32)
 
 
+# spec: V1.1
 def test_bounds_are_reinterpreted_as_unsigned_too_and_mask_by_option_only(unsigned):
     found = values(unsigned, mask_valid_range=True, precision="source")
     assert_values(found, [0, 0.5, 16383.5, 16384.0, None, None, None, 32765.0], F32)
 
 
+# spec: V1.1
 def test_a_fill_already_written_as_unsigned_is_understood(tmp_path):
     attrs = {"_Unsigned": "true", "missing_value": np.uint8(255)}
     assert_values(values(one(tmp_path / "a.nc", np.array([0, -1, -2], "i1"), attrs)), [0, None, 254])
 
 
+# spec: V1.1
 def test_unsigned_false_on_an_unsigned_type_reads_it_as_signed(tmp_path):
     path = one(tmp_path / "a.nc", np.array([0, 127, 128, 255], "u1"), {"_Unsigned": "false"})
     assert_values(values(path), [0, 127, -128, -1], np.int8)
@@ -53,6 +57,7 @@ def test_unsigned_without_masks_stays_an_integer(tmp_path):
 # Rule 2: masks
 
 
+# spec: V2.1
 def test_masking_happens_before_scaling(tmp_path):
     path = one(
         tmp_path / "a.nc", np.array([100, 10, 1], "i2"), {"_FillValue": np.int16(10), "scale_factor": 0.1}
@@ -60,6 +65,7 @@ def test_masking_happens_before_scaling(tmp_path):
     assert_values(values(path), [100 * 0.1, None, 1 * 0.1])
 
 
+# spec: V2.1
 def test_several_missing_values_mask_together_with_the_fill(tmp_path):
     attrs = {"_FillValue": np.int16(-999), "missing_value": np.array([-99, -98], "i2")}
     attrs |= {"scale_factor": 0.1, "add_offset": 10.0}
@@ -67,6 +73,7 @@ def test_several_missing_values_mask_together_with_the_fill(tmp_path):
     assert_values(values(path), [None, None, None, 10.0, 10.5])
 
 
+# spec: V2.2
 def test_a_fill_is_compared_in_the_precision_of_the_data(tmp_path):
     raw = np.array([1, 1e37, 2], "f4")
     path = one(tmp_path / "a.nc", raw, {"_FillValue": F32(1e37), "missing_value": 1e37})
@@ -77,17 +84,20 @@ def test_a_fill_is_compared_in_the_precision_of_the_data(tmp_path):
     assert_values(values(path), [None, float(F32(0.2))])
 
 
+# spec: V2.3
 def test_a_nan_fill_masks_nan_even_stored_as_double_on_a_float(tmp_path):
     path = hdf5(tmp_path / "a.h5", np.array([1, np.nan, 3], "f4"), {"_FillValue": np.float64("nan")})
     assert_values(values(path), [1, None, 3])
 
 
+# spec: V2.4
 def test_the_hdf5_fill_property_fills_holes_and_never_masks(tmp_path):
     assert values(hdf5(tmp_path / "a.h5", np.float32(0.0))) == 0.0
     path = hdf5(tmp_path / "b.h5", np.array([7, 1, 7], "i4"), fillvalue=7)
     assert_values(values(path), [7, 1, 7], np.int32)
 
 
+# spec: V2.2
 @pytest.mark.parametrize(
     ("dtype", "attribute"),
     [
@@ -110,11 +120,13 @@ def test_a_missing_value_no_element_can_have_is_ignored_with_one_warning(tmp_pat
     provider.with_window({"dims": {"x": (0, 1)}}).sample_at(None)  # the suite makes errors of warnings
 
 
+# spec: V2.2
 def test_a_whole_float_fill_on_an_integer_is_that_integer(tmp_path):
     path = one(tmp_path / "a.nc", [0, -1], {"missing_value": -1.0}, "i4")
     assert_values(values(path), [0, None])
 
 
+# spec: V2.5
 def test_bounds_mask_only_by_option(tmp_path):
     attrs = {"valid_min": np.int16(0), "valid_max": np.int16(10)}
     path = one(tmp_path / "a.nc", [-1, 0, 10, 11], attrs, "i2")
@@ -125,11 +137,13 @@ def test_bounds_mask_only_by_option(tmp_path):
     assert_values(values(path, mask_valid_range=True), [None, 0, 10, None])
 
 
+# spec: V2.5
 def test_one_bound_alone_masks_one_side(tmp_path):
     path = one(tmp_path / "a.nc", [-1, 0, 99], {"valid_min": np.int16(0)}, "i2")
     assert_values(values(path, mask_valid_range=True), [None, 0, 99])
 
 
+# spec: V2.2
 def test_a_warning_is_given_once_per_provider_and_variable(tmp_path):
     path = netcdf(
         tmp_path / "a.nc",
@@ -144,6 +158,7 @@ def test_a_warning_is_given_once_per_provider_and_variable(tmp_path):
 # Rule 3: unpacking
 
 
+# spec: V3.1
 def test_unpacking_rounds_twice_in_float64(tmp_path):
     raw = np.arange(-32768, 32767, 97, dtype="i2")
     scale, offset = 0.0012345678901234, 273.15
@@ -152,6 +167,7 @@ def test_unpacking_rounds_twice_in_float64(tmp_path):
     assert same_bits(values(path), expected)
 
 
+# spec: V3.1
 def test_single_precision_parameters_are_widened_exactly(tmp_path):
     raw = np.arange(-300, 300, dtype="i2")
     scale, offset = F32(0.1), F32(273.15)
@@ -161,6 +177,7 @@ def test_single_precision_parameters_are_widened_exactly(tmp_path):
     assert same_bits(values(path, precision="source"), expected.astype("f4"))
 
 
+# spec: V3.2
 def test_packing_attributes_may_be_arrays_of_one(tmp_path):
     path = hdf5(
         tmp_path / "a.h5", np.array([1, 2], "i2"), {"scale_factor": np.array([0.5]), "add_offset": [1]}
@@ -168,11 +185,13 @@ def test_packing_attributes_may_be_arrays_of_one(tmp_path):
     assert_values(values(path), [1.5, 2.0])
 
 
+# spec: V3.1
 def test_an_offset_or_a_scale_alone_is_enough(tmp_path):
     assert_values(values(one(tmp_path / "a.nc", [1, 2], {"add_offset": 0.5}, "i2")), [1.5, 2.5])
     assert_values(values(one(tmp_path / "b.nc", [1, 2], {"scale_factor": np.int32(3)}, "i2")), [3, 6])
 
 
+# spec: V3.3
 def test_an_identity_packing_is_none_on_floats_and_packing_on_integers(tmp_path):
     identity = {"scale_factor": F32(1), "add_offset": F32(0)}
     raw = np.array([-0.0, 1.5], "f4")
@@ -183,6 +202,7 @@ def test_an_identity_packing_is_none_on_floats_and_packing_on_integers(tmp_path)
     assert_values(values(one(tmp_path / "d.nc", [1, 2], identity, "i2"), precision="source"), [1, 2], F32)
 
 
+# spec: V3.2
 def test_a_scale_that_is_no_number_names_variable_and_file(tmp_path):
     path = one(tmp_path / "a.nc", [1], {"scale_factor": "0.1"}, "i2")
     with pytest.raises(DecodeError, match=r"scale_factor.*a\.nc.*variable=v"):
@@ -197,6 +217,7 @@ def test_a_result_beyond_single_precision_is_infinite_without_noise(tmp_path):
 # Rules 4 and 5: the dtype that comes out
 
 
+# spec: V4.1, V4.4
 @pytest.mark.parametrize(
     ("dtype", "attrs", "plain", "at_source"),
     [
@@ -225,6 +246,7 @@ def test_the_dtype_depends_on_declaration_and_file_alone(tmp_path, dtype, attrs,
             assert read(path, window=window, precision=precision)["v"].dtype == np.dtype(expected)
 
 
+# spec: V4.1
 def test_class_and_dtype_do_not_depend_on_the_values_in_the_window(tmp_path):
     path = one(tmp_path / "a.nc", np.array([1, 2, 5, 4], "f4"), {"_FillValue": F32(5)})
     for window, expected in (({"dims": {"x": (0, 2)}}, [1, 2]), (None, [1, 2, None, 4])):
@@ -233,6 +255,7 @@ def test_class_and_dtype_do_not_depend_on_the_values_in_the_window(tmp_path):
         assert_values(found, expected)
 
 
+# spec: V4.2
 def test_integers_without_attributes_keep_their_type(tmp_path):
     for dtype in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"):
         info = np.iinfo(dtype)
@@ -240,10 +263,12 @@ def test_integers_without_attributes_keep_their_type(tmp_path):
         assert_values(values(path), [info.min, 0, info.max], dtype)
 
 
+# spec: V4.2
 def test_an_integer_with_a_mask_is_float64_whether_or_not_a_masked_value_occurs(tmp_path):
     assert_values(values(one(tmp_path / "a.nc", [1, 2], {"_FillValue": np.int32(-1)}, "i4")), [1, 2])
 
 
+# spec: V4.3
 def test_a_64_bit_integer_that_float64_can_not_hold_is_an_error_naming_the_variable(tmp_path):
     attrs = {"missing_value": np.int64(-1)}
     big = 2**53 + 1
@@ -263,11 +288,13 @@ def test_a_64_bit_integer_that_float64_can_not_hold_is_an_error_naming_the_varia
         values(path)
 
 
+# spec: V4.3
 def test_a_masked_integer_need_not_fit_float64(tmp_path):
     path = one(tmp_path / "a.nc", [1, 2**63 - 1], {"missing_value": np.int64(2**63 - 1)}, "i8")
     assert_values(values(path), [1, None])
 
 
+# spec: V3.3, V4.4
 def test_nan_payloads_and_negative_zero_survive(tmp_path):
     bits = np.array([0x7FC00123, 0xFFC00000, 0x80000000, 0x7F800000, 0x7FA00001], "u4")
     path = hdf5(tmp_path / "a.h5", bits.view("f4"))
@@ -279,6 +306,7 @@ def test_nan_payloads_and_negative_zero_survive(tmp_path):
     assert same_bits(values(hdf5(tmp_path / "b.h5", bits.view("f8"))), bits.view("f8"))
 
 
+# spec: V2.6
 def test_half_precision_is_a_float_without_a_default_fill(tmp_path):
     raw = np.array([1, np.inf, -0.5], "f2")
     path = hdf5(tmp_path / "a.h5", raw)
@@ -289,6 +317,7 @@ def test_half_precision_is_a_float_without_a_default_fill(tmp_path):
 # Rule 6: default fill
 
 
+# spec: V2.6
 @pytest.mark.parametrize("file_format", ["NETCDF4", "NETCDF3_CLASSIC"])
 def test_elements_of_a_float_variable_that_nobody_wrote_are_missing(tmp_path, file_format):
     with netCDF4.Dataset(tmp_path / "a.nc", "w", format=file_format) as file:
@@ -299,12 +328,14 @@ def test_elements_of_a_float_variable_that_nobody_wrote_are_missing(tmp_path, fi
     assert_values(values(tmp_path / "a.nc", "w"), [1.5, None, None])
 
 
+# spec: V2.6
 def test_the_default_fill_of_integers_is_data(tmp_path):
     assert_values(values(one(tmp_path / "a.nc", [0, 254, 255], dtype="u1")), [0, 254, 255], np.uint8)
     fill = netCDF4.default_fillvals["i4"]
     assert_values(values(one(tmp_path / "b.nc", [fill, 1], dtype="i4")), [fill, 1], np.int32)
 
 
+# spec: V2.6
 def test_a_fill_of_its_own_replaces_the_default_one(tmp_path):
     default = F32(netCDF4.default_fillvals["f4"])
     path = one(tmp_path / "a.nc", np.array([default, -1], "f4"), {"_FillValue": F32(-1)})
@@ -316,6 +347,7 @@ def test_a_fill_of_its_own_replaces_the_default_one(tmp_path):
 # Rule 11, within one file here; across the files of a series in tests/provider
 
 
+# spec: V5.1
 def test_attributes_that_decoding_used_up_are_gone_and_others_stay(tmp_path):
     attrs = {"_FillValue": np.int16(-1), "scale_factor": 0.5, "units": "K", "valid_max": np.int16(9)}
     found = read(one(tmp_path / "a.nc", [1], attrs, "i2"))["v"].attrs

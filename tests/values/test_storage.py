@@ -42,6 +42,7 @@ def oracle(path, name="v"):
 # Byte order
 
 
+# spec: V4.9
 def test_big_endian_is_read_once_and_handed_out_native(tmp_path):
     attrs = {"_FillValue": np.int16(-999), "scale_factor": 0.1}
     raw = np.array([0, 1, 256, -999], ">i2")
@@ -56,6 +57,7 @@ def test_big_endian_is_read_once_and_handed_out_native(tmp_path):
     assert_values(values(path), [0, 0.1, 256 * 0.1, None])
 
 
+# spec: V4.9
 @pytest.mark.parametrize("dtype", ["i2", "u4", "i8", "f4", "f8", "c8", "c16"])
 def test_every_width_comes_out_native_and_contiguous(tmp_path, dtype):
     raw = np.arange(12).reshape(3, 4).astype(f">{dtype}")
@@ -137,6 +139,7 @@ def test_a_dimension_of_length_zero_keeps_shape_and_dtype(tmp_path, file_format)
     assert found["time"].shape == (0,)
 
 
+# spec: V8.1
 def test_variables_shorter_than_an_unlimited_dimension_are_filled_up(tmp_path):
     with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
         file.createDimension("t", None)
@@ -173,6 +176,7 @@ def test_variables_shorter_than_an_unlimited_dimension_are_filled_up(tmp_path):
 # Holes
 
 
+# spec: V8.2
 def test_storage_never_written_reads_as_the_storage_fill(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         c = file.create_dataset("c", (10,), "i4", chunks=(5,), fillvalue=7)
@@ -187,6 +191,7 @@ def test_storage_never_written_reads_as_the_storage_fill(tmp_path):
     assert_values(found["z"].data, [0, 0, 0])
 
 
+# spec: V8.2
 @pytest.mark.parametrize("chunks", [None, (2,)])
 def test_with_fill_time_never_holes_are_zeros_and_never_stale_memory(tmp_path, chunks):
     with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -217,6 +222,7 @@ def test_compact_layout_and_scalars_are_data_though_they_have_no_offset(tmp_path
 # Filters
 
 
+# spec: V8.4
 def test_filters_skipped_for_one_chunk_are_skipped_when_reading_it(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         dataset = file.create_dataset("v", (4,), "i4", chunks=(2,), shuffle=True, compression=1)
@@ -249,10 +255,12 @@ def _flip_stored_byte(path):
     path.write_bytes(data)
 
 
+# spec: V8.4
 def test_fletcher32_may_stand_at_either_end_of_the_pipeline(checksummed):
     assert_values(values(checksummed), np.arange(64))
 
 
+# spec: V8.5
 def test_a_flipped_byte_is_an_error_naming_variable_and_chunk(checksummed):
     _flip_stored_byte(checksummed)
     with pytest.raises(DecodeError, match=r"a\.nc.*variable=v.*chunk=\(0,\)") as caught:
@@ -268,6 +276,7 @@ def test_checksums_of_odd_lengths_and_of_all_ones_are_fine(tmp_path):
     assert_values(values(path), [-1] * 8, np.int32)
 
 
+# spec: V8.5
 def test_a_deflate_checksum_that_fails_is_an_error(tmp_path):
     path = hdf5(tmp_path / "a.h5", np.arange(1000, dtype="i4"), chunks=(1000,), compression=1)
     with h5py.File(path) as file:
@@ -282,6 +291,7 @@ def test_a_deflate_checksum_that_fails_is_an_error(tmp_path):
         values(path)
 
 
+# spec: V8.6
 def test_a_filter_that_is_not_here_is_named_and_metadata_stay_readable(tmp_path):
     path = tmp_path / "a.h5"
     unknown = 32123  # nobody's
@@ -349,6 +359,7 @@ def _broken_files(tmp_path):
     yield tmp_path / "signature.nc"
 
 
+# spec: P4.2
 @pytest.mark.parametrize("index", range(7))
 def test_truncated_empty_and_foreign_files_are_refused_by_name(tmp_path, index):
     path = list(_broken_files(tmp_path))[index]
@@ -366,6 +377,7 @@ def test_a_file_short_of_one_byte_is_refused(tmp_path, file_format):
         values(path)
 
 
+# spec: P4.3
 def test_a_declared_size_larger_than_the_file_is_refused_before_anything_is_allocated(tmp_path):
     path = netcdf(tmp_path / "a.nc", {"v": ("x", np.arange(4, dtype="i1"), {})}, format="NETCDF3_64BIT_DATA")
     data = path.read_bytes()
@@ -407,6 +419,7 @@ def test_a_directory_named_like_a_file_is_an_error(tmp_path):
         values(tmp_path / "a.nc")
 
 
+# spec: P4.1
 def test_a_file_that_was_replaced_is_read_anew(tmp_path):
     path = one(tmp_path / "a.nc", [1, 2])
     provider = Provider(source(path))
@@ -415,6 +428,7 @@ def test_a_file_that_was_replaced_is_read_anew(tmp_path):
     assert provider.sample_at(None)["v"].data.tolist() == [3, 4, 5]
 
 
+# spec: P4.1
 @pytest.mark.parametrize("file_format", ["NETCDF4", "NETCDF3_CLASSIC"])
 def test_whoever_still_reads_a_replaced_file_gets_old_values_or_an_error_never_new_ones(
     tmp_path, file_format
@@ -484,6 +498,7 @@ print("walked")
 """
 
 
+# spec: P4.4
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
 @pytest.mark.parametrize("file_format", ["NETCDF4", "NETCDF3_CLASSIC"])
 def test_a_hundred_files_are_walked_with_64_descriptors(tmp_path, file_format):

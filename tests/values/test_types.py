@@ -9,6 +9,7 @@ from inputs import assert_values, hdf5, read, same_bits, values
 from earthsciio import DecodeError, Unsupported
 
 
+# spec: V4.5
 def test_bool_and_enum_come_out_as_their_base_integer(tmp_path):
     assert_values(values(hdf5(tmp_path / "a.h5", np.array([True, False, True]))), [1, 0, 1], np.int8)
     with netCDF4.Dataset(tmp_path / "b.nc", "w") as file:
@@ -22,6 +23,7 @@ def test_bool_and_enum_come_out_as_their_base_integer(tmp_path):
     assert_values(values(path), [-1, 2], np.int32)
 
 
+# spec: V4.7
 @pytest.mark.parametrize("file_format", ["NETCDF4", "NETCDF3_CLASSIC"])
 def test_characters_are_joined_along_the_string_length(tmp_path, file_format):
     with netCDF4.Dataset(tmp_path / "a.nc", "w", format=file_format) as file:
@@ -45,6 +47,7 @@ def test_characters_are_joined_along_the_string_length(tmp_path, file_format):
     assert read(tmp_path / "a.nc", "v", window=window)["v"].data.tolist() == [["x y"], ["abcd"], ["x y"]]
 
 
+# spec: V4.6
 def test_text_is_utf_8_unless_it_says_otherwise(tmp_path):
     path = hdf5(tmp_path / "a.h5", np.array(["Zürich".encode(), b"Bern"], "S8"))
     assert values(path).tolist() == ["Zürich", "Bern"]
@@ -54,6 +57,7 @@ def test_text_is_utf_8_unless_it_says_otherwise(tmp_path):
         values(hdf5(tmp_path / "c.h5", latin))
 
 
+# spec: V4.6
 def test_strings_of_any_length_come_out_as_str_and_unwritten_ones_empty(tmp_path):
     with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
         file.createDimension("x", 3)
@@ -73,6 +77,7 @@ def test_numbers_as_attributes_of_text_are_left_alone(tmp_path):
     assert values(path).tolist() == ["ab"]
 
 
+# spec: V4.5
 @pytest.mark.parametrize("dtype", ["c8", "c16"])
 def test_complex_numbers_are_unchanged(tmp_path, dtype):
     raw = np.array([1 + 2j, complex(np.nan, -0.0)], dtype)
@@ -90,6 +95,7 @@ def _awkward(path):
     return path
 
 
+# spec: V4.8
 @pytest.mark.parametrize("name", ["compound", "opaque", "reference", "vlen", "null"])
 def test_what_can_not_be_delivered_is_unsupported_by_name(tmp_path, name):
     path = _awkward(tmp_path / "a.h5")
@@ -98,6 +104,7 @@ def test_what_can_not_be_delivered_is_unsupported_by_name(tmp_path, name):
     assert isinstance(caught.value, NotImplementedError)
 
 
+# spec: V4.8
 def test_what_can_not_be_delivered_does_no_harm_unless_asked_for(tmp_path):
     assert_values(values(_awkward(tmp_path / "a.h5"), "fine"), [1, 2])
     with pytest.raises(Unsupported, match="variables"):  # of all data variables it is one
