@@ -48,6 +48,8 @@ class Task:
 def refusal(request: ArrayRequest) -> str | None:
     """Say why compiled code can't deliver an array; None where it can."""
     spec = request.spec
+    if spec.stored.kind == "O":
+        return "text"
     if spec.native.kind not in _PLACEABLE or spec.native.itemsize not in (1, 2, 4, 8) or spec.native == "f2":
         return f"element type {spec.stored}"
     if len(request.info.shape) > t.MAX_RANK:
@@ -302,8 +304,7 @@ class _Builder:
             outside = located.offsets + located.sizes > self.file_size
             items[outside, t.SIZE] = 0
             impossible = items[:, t.RAW] > float(task.program.expansion) * items[:, t.SIZE] + 1024
-            items[impossible & ~absent, t.SIZE] = 0
-            items[impossible & ~absent, t.KIND] = t.IMPOSSIBLE
+            items[impossible & ~absent & ~outside, t.KIND] = t.IMPOSSIBLE
         if absent.any():
             element = np.frombuffer(encoded.fill.ljust(8, b"\0"), dtype=np.int64).copy()
             self.keep_alive.append(element)

@@ -26,7 +26,18 @@ import numpy.typing as npt
 
 from . import tables as t
 
-__all__ = ["SEAM", "InflateFunction", "PreadFunction", "Seam", "backend", "decompressor", "replaced", "table"]
+__all__ = [
+    "SEAM",
+    "ForeignFunction",
+    "InflateFunction",
+    "PreadFunction",
+    "Seam",
+    "backend",
+    "decompressor",
+    "prefix_slack",
+    "replaced",
+    "table",
+]
 
 #: ``ssize_t pread(int, void *, size_t, off_t)``
 PreadFunction = ctypes.CFUNCTYPE(

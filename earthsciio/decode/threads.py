@@ -1,7 +1,8 @@
 """The codec threads: one pool per process, shared by every decode that is going on.
 
 At most :func:`decode_threads` threads are inside compiled code at any time. A caller lends its own thread to
-its own job, and helpers join whichever job has the fewest threads. What a thread needs to work, its buffers
+its own job, unless it is the main thread: that one only waits, since signals are handled there and nowhere
+else. Helpers join whichever job has the fewest threads. What a thread needs to work, its buffers
 and its decompressor, is a :class:`Workspace`; there are as many as threads may work, so taking one is also
 what keeps the number down. Helpers are daemons, and told to stop when the interpreter exits.
 """
@@ -25,9 +26,9 @@ from .batch import Batch
 
 __all__ = ["decode_threads", "default_decode_threads", "run_batch", "set_decode_threads"]
 
-#: Decoded bytes after which a thread comes back to Python: soon on the main thread, which has signals to
-#: look at; late elsewhere, since beside a busy interpreter getting the GIL back takes 5 ms.
-_MAIN_BUDGET, _BUDGET = 32 << 20, 256 << 20
+#: Decoded bytes after which a thread looks whether another job needs it more. Not often: beside a busy
+#: interpreter, getting the GIL back takes 5 ms.
+_BUDGET = 256 << 20
 #: Buffers larger than this are given back after the job that needed them.
 _KEPT_NBYTES = 64 << 20
 #: What launchers set to the number of ranks on this node.
@@ -126,20 +127,20 @@ class _Pool:
         self.closing = False
 
     def run(self, job: _Job) -> None:
-        """See a job through; the calling thread works on it too."""
-        budget = _MAIN_BUDGET if threading.current_thread() is threading.main_thread() else _BUDGET
+        """See a job through; the calling thread works on it too, unless it is the main thread."""
+        works = threading.current_thread() is not threading.main_thread()
         with self.changed:
             if self.closing:
                 raise Cancelled("the interpreter is exiting")
             self.limit = self.limit or default_decode_threads()
             self.jobs.append(job)
-            self._start_helpers(min(self.limit, len(job.batch.items)) - 1)
+            self._start_helpers(min(self.limit, len(job.batch.items)) - works)
             self.changed.notify_all()
         try:
             with self.changed:
                 while job.has_work():
-                    if self.working < self.limit:
-                        self._work(job, budget)
+                    if works and self.working < self.limit:
+                        self._work(job)
                     else:
                         self._ask_for_turn(job)
                         self.changed.wait()
@@ -166,7 +167,7 @@ class _Pool:
         if interrupt is not None:
             raise interrupt
 
-    def _work(self, job: _Job, budget: int) -> None:
+    def _work(self, job: _Job) -> None:
         """Decode chunks of a job. The lock is held on entry and on return, not in between."""
         self.working += 1
         job.threads += 1
@@ -178,7 +179,7 @@ class _Pool:
             if workspace is None:
                 workspace = Workspace()
             workspace.fit(job.batch)
-            jit.batch_loop()(job.address, workspace.address, budget)
+            jit.batch_loop()(job.address, workspace.address, _BUDGET)
             workspace.trim()
         except BaseException as error:  # noqa: BLE001 - raised in the job's own thread
             job.error = job.error or error
@@ -213,20 +214,19 @@ class _Pool:
 
     def _help(self, number: int) -> None:
         with self.changed:
-            while not self.closing and number < self.limit - 1:
+            while not self.closing and number < self.limit:
                 job = self._pick()
                 if job is None:
                     self.changed.wait()
                 else:
-                    self._work(job, _BUDGET)
+                    self._work(job)
 
     def set_limit(self, limit: int) -> None:
         with self.changed:
             self.limit = limit
-            kept, self.helpers = self.helpers[: limit - 1], self.helpers[: limit - 1]
+            del self.helpers[limit:]  # they see that their number is too high, and end
             del self.idle[limit:]
             self.changed.notify_all()
-        del kept
 
     def close(self) -> None:
         """End the helpers; what is being decoded is abandoned."""
