@@ -171,6 +171,8 @@ def read_contents(
     # whichever variable carries it, whether it is delivered or not
     lengths = (info.shape[info.dims.index(time_dim)] for info in arrays.values() if time_dim in info.dims)
     records = next(lengths, None)
+    if time_dim is not None and time_name is None and records is None:
+        _refuse_other_time_dimension(arrays, fields, time_dim, path)
     return Contents(identity, fields, coords, sizes, time_name or time_dim or "", axis, records)
 
 
@@ -222,9 +224,7 @@ def _time_coordinate(
     dated = [
         name
         for name, info in arrays.items()
-        if info.dims == (time_dim,)
-        and " since " in str(info.attrs.get("units", "")).lower()
-        and name not in fields
+        if info.dims == (time_dim,) and _is_dated(info) and name not in fields
     ]
     named = [word for field in fields.values() for word in _words(field.info, "coordinates")]
     preferred = [name for name in dated if name in named] or dated
@@ -237,6 +237,23 @@ def _time_coordinate(
             file=path, hint="Name one of them in the fields' `coordinates` attribute",
         )  # fmt: skip
     return preferred[0] if preferred else None
+
+
+def _refuse_other_time_dimension(
+    arrays: Mapping[str, ArrayInfo], fields: Mapping[str, Variable], time_dim: str, path: str
+) -> None:
+    """Refuse to take all records of a file for one, where only their dimension has another name."""
+    carried = {dim for field in fields.values() for dim in field.info.dims}
+    for name, info in arrays.items():
+        if len(info.dims) == 1 and info.dims[0] in carried and _is_dated(info):
+            raise TimeAxisError(
+                f"there is no dimension {time_dim!r}, but {name!r} dates records along {info.dims[0]!r}",
+                file=path, variable=name, hint=f"Declare time_dim={info.dims[0]!r}",
+            )  # fmt: skip
+
+
+def _is_dated(info: ArrayInfo) -> bool:
+    return " since " in str(info.attrs.get("units", "")).lower()
 
 
 def _time_axis(

@@ -162,6 +162,14 @@ def stamps(case: Case) -> None:
     case.source("undated", "undated.nc", "v", start=T0, frequency="PT3H")
     case.sample("undated", record("2020-01-01T06:00:00", 7.0), at="2020-01-01T08:59:00")
     case.fails("undated", "IndexError", "undated.nc", at="2020-01-01T09:00:00")
+    # a time dimension of another name: not all of it is one record
+    stored = {"valid_time": ("valid_time", np.arange(24, dtype="i4"), {"units": "hours since 2020-01-01"})}
+    fields = {"v": ("valid_time", np.arange(24.0), {})}
+    netcdf(case.folder / "valid.nc", {**stored, **fields})
+    case.source("valid", "valid.nc", "v", start=T0, frequency="P1D")
+    case.fails("valid", "ValueError", "valid.nc", "valid_time", at=T0)
+    case.source("named", "valid.nc", "v", start=T0, frequency="PT1H", time_dim="valid_time")
+    case.sample("named", record("2020-01-01T07:00:00", 7.0), at="2020-01-01T07:30:00")
 
 
 @case("order")

@@ -282,7 +282,10 @@ class _Attributes:
             return None
         values = np.asarray(self.attrs[name]).reshape(-1)
         if values.size != 1 or values.dtype.kind not in "iuf":
-            raise DecodeError(f"{name} is {self.attrs[name]!r}, not one number", variable=self.variable)
+            raise DecodeError(
+                f"{name} is {self.attrs[name]!r}, not one number", variable=self.variable,
+                hint="Correct the attribute in the file, or leave the variable out of `variables`",
+            )  # fmt: skip
         self.used.add(name)
         return float(values[0])
 

@@ -410,6 +410,23 @@ def test_a_file_without_any_time_coordinate_is_indexed_by_the_cadence(tmp_path):
         provider(url, START, "PT3H", file_period="P1D").sample_at(START + DAY + 15 * HOUR)
 
 
+# spec: T2.7
+def test_all_records_of_a_file_are_never_taken_for_one_because_their_dimension_has_another_name(tmp_path):
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("valid_time", 24)
+        time = file.createVariable("valid_time", "i4", ("valid_time",))
+        time.units = "hours since 2020-01-01"
+        time[:] = range(24)
+        file.createVariable("v", "f8", ("valid_time",))[:] = range(24)
+        file.createVariable("s", "f8", ())[...] = 5
+    with pytest.raises(TimeAxisError, match=r"a\.nc.*time_dim='valid_time'"):
+        provider(tmp_path / "a.nc", START, "P1D").sample_at(START)
+    source = provider(tmp_path / "a.nc", START, "PT1H", time_dim="valid_time")
+    assert source.sample_at(START + 7 * HOUR)["v"].data == 7
+    static = provider(tmp_path / "a.nc", START, "P1D", variables=("s",))
+    assert static.sample_at(START)["s"].data == 5
+
+
 # spec: T2.1, V7.3
 @pytest.mark.parametrize("rank", [None, 2])
 def test_a_scalar_time_dates_the_one_record_of_a_file(tmp_path, rank):
