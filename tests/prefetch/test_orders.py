@@ -45,7 +45,9 @@ def simulate(schedule, n_steps: int) -> list[int]:
 SCHEDULES = {
     "Revolve": lambda: cs.Revolve(20, 4),
     "Multistage": lambda: cs.MultistageCheckpointSchedule(20, 2, 2),
-    "Mixed": lambda: cs.MixedCheckpointSchedule(20, 4),
+    "Mixed": pytest.param(
+        lambda: cs.MixedCheckpointSchedule(20, 4), marks=pytest.mark.soak
+    ),  # compiles for long
     "HRevolve": lambda: cs.HRevolve(20, 2, 3),
     "DiskRevolve": lambda: cs.DiskRevolve(20, 3),
     "PeriodicDiskRevolve": lambda: cs.PeriodicDiskRevolve(20, 3),
