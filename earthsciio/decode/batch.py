@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -104,6 +104,26 @@ class Batch:
         row[t.J_OUTCOMES], row[t.J_SHARED] = _address(self.outcomes), _address(self.shared)
         row[t.J_ABORT], row[t.J_GO_ON] = _address(abort), int(go_on)
         return row
+
+    def hold(self, index: int, data: Array, *, resident: bool, shuffled: bool) -> None:
+        """Let a chunk be taken from memory, or leave a copy of it there once decoded."""
+        self.keep_alive.append(data)
+        if resident:
+            self.items[index, t.KIND], self.items[index, t.ADDRESS] = t.RESIDENT, _address(data)
+            self.items[index, t.SHUFFLED] = shuffled
+        else:
+            self.items[index, t.KEEP] = _address(data)
+
+    def run_part(self, indices: Integers, run: Callable[[Batch], None]) -> None:
+        """Run some of the items as a batch of their own."""
+        part = Batch(
+            self.tasks, np.ascontiguousarray(self.items[indices]), self.chunks[indices], self.tables,
+            self.encoded_nbytes, self.decoded_nbytes, self.spare_nbytes,
+        )  # fmt: skip
+        try:
+            run(part)
+        finally:
+            self.outcomes[indices] = part.outcomes
 
     def chunk(self, index: int) -> tuple[int, ...]:
         """Give the chunk coordinates of an item."""
@@ -219,7 +239,7 @@ class _Builder:
             row[t.CONVERTER] = jit.converter(spec.native, spec.out)
         row[t.SWAP] = not encoded.dtype.isnative
         row[t.PROGRAM], row[t.PROGRAM_COUNT] = len(self.programs), len(task.program.steps)
-        if task.program.is_prefix_able:
+        if task.program.is_prefix_able and not task.request.keep:  # a pool keeps whole chunks
             row[t.PREFIX] = self.prefix_slack
         stride = 1
         for axis in reversed(range(len(encoded.chunks))):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from . import tables as t
 from .abort import AbortToken
 from .batch import Batch, Task, build_batch, refusal
 from .codecs import FOREIGN_CALLBACK, program
+from .options import DecodeOptions
+from .pool import ChunkPool, Claim
 from .reference import ArrayRequest, BadChunk
 from .threads import run_batch
 
@@ -29,6 +32,7 @@ class Decoded:
 
     bytes_read: int = 0
     chunks: int = 0
+    reused: int = 0
     bad_chunks: tuple[BadChunk, ...] = ()
 
 
@@ -46,9 +50,7 @@ def prepare(file: OpenFile, request: ArrayRequest) -> Task | str:
     return steps if isinstance(steps, str) else Task(request, encoded, steps)
 
 
-def decode(
-    file: EncodedFile, tasks: Sequence[Task], abort: AbortToken, *, on_bad_chunk: str, verify: str
-) -> Decoded:
+def decode(file: EncodedFile, tasks: Sequence[Task], abort: AbortToken, options: DecodeOptions) -> Decoded:
     """Decode tasks of one file on the codec threads.
 
     Raises
@@ -58,11 +60,19 @@ def decode(
     Cancelled
         If `abort` was set.
     """
-    spare_bad = on_bad_chunk == "nan"
+    spare_bad = options.on_bad_chunk == "nan"
     with file.descriptor() as descriptor:
-        batch = build_batch(tasks, os.fstat(descriptor).st_size, verify == "prefix")
-        run_batch(batch, native.table(FOREIGN_CALLBACK), descriptor, abort.word, spare_bad)
-    abort.check()
+        batch = build_batch(tasks, os.fstat(descriptor).st_size, options.verify == "prefix")
+
+        def run(part: Batch) -> None:
+            run_batch(part, native.table(FOREIGN_CALLBACK), descriptor, abort.word, spare_bad)
+            abort.check()
+
+        if options.pool is not None and any(task.request.keep for task in tasks):
+            reused = _run_pooled(batch, file, options, options.pool, abort, run)
+        else:
+            reused = 0
+            run(batch)
     bad: list[BadChunk] = []
     for index in _failures(batch):
         request = tasks[batch.items[index, t.ARRAY]].request
@@ -75,7 +85,50 @@ def decode(
         for placement in request.plan.placements(chunk):
             request.outs[placement.window][placement.target()] = np.nan
         bad.append(BadChunk(request.info.name, chunk, str(error)))
-    return Decoded(batch.read_nbytes, len(batch.items), tuple(bad))
+    return Decoded(batch.read_nbytes, len(batch.items) - reused, reused, tuple(bad))
+
+
+def _run_pooled(
+    batch: Batch, file: EncodedFile, options: DecodeOptions, pool: ChunkPool, abort: AbortToken,
+    run: Callable[[Batch], None],
+) -> int:  # fmt: skip
+    """Run a batch whose chunks a pool keeps: load what it has not, then take what others were loading.
+
+    Gives the number of chunks that did not have to be decoded.
+    """
+    keeps = np.array([task.request.keep for task in batch.tasks])[batch.items[:, t.ARRAY]]
+    pooled = np.flatnonzero(keeps & (batch.items[:, t.KIND] == t.STORED))
+    held: list[Claim] = []
+    reused = 0
+    turn, rest = pooled, np.setdiff1d(np.arange(len(batch.items)), pooled)
+    try:
+        while True:
+            wanted = [(_pool_key(file, batch, int(i)), int(batch.items[i, t.RAW])) for i in turn]
+            claims = pool.claim(wanted, options.next_use)
+            held += claims
+            for index, claim in zip(turn, claims, strict=True):
+                if claim.data is not None:
+                    batch.hold(int(index), claim.data, resident=not claim.loads, shuffled=claim.shuffled)
+                    reused += not claim.loads
+            waiting = np.array([claim.waits for claim in claims], dtype=bool)
+            now = np.concatenate([turn[~waiting], rest]).astype(np.int64)
+            try:
+                batch.run_part(np.sort(now), run)
+            finally:
+                for index, claim in zip(turn, claims, strict=True):
+                    if claim.loads and batch.outcomes[index, t.CODE] == t.OK:
+                        pool.publish(claim, shuffled=bool(batch.outcomes[index, t.KEPT_SHUFFLED]))
+            failed = (batch.outcomes[:, t.CODE] != t.OK) & (batch.outcomes[:, t.CODE] != t.UNTOUCHED)
+            if not waiting.any() or (failed.any() and options.on_bad_chunk == "raise"):
+                return reused
+            turn, rest = turn[waiting], np.empty(0, dtype=np.int64)
+            pool.wait([claim for claim in claims if claim.waits], abort)
+    finally:
+        pool.release(held)
+
+
+def _pool_key(file: EncodedFile, batch: Batch, index: int) -> tuple[Any, ...]:
+    return (file, batch.tasks[batch.items[index, t.ARRAY]].request.info.name, batch.chunk(index))
 
 
 def _failures(batch: Batch) -> list[int]:

@@ -37,12 +37,15 @@ class ArrayRequest:
     outs : tuple of numpy.ndarray
         Per Window the memory to fill, every element of it: shape ``plan.shapes[window]``, dtype
         ``spec.out``, any strides.
+    keep : bool
+        Whether other requests will want other parts of the same chunks, so that a pool should keep them.
     """
 
     info: ArrayInfo
     spec: ValueSpec
     plan: ArrayPlan
     outs: tuple[Array, ...]
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)

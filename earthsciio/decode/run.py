@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from earthsciio.errors import DeclarationError
 from earthsciio.formats.base import OpenFile
 from earthsciio.formats.encoded import EncodedFile
 
@@ -17,31 +16,10 @@ from . import native
 from .abort import AbortToken
 from .batch import Task
 from .engine import Decoded, decode, prepare
+from .options import PLAIN, DecodeOptions
 from .reference import ArrayRequest, BadChunk, decode_reference
 
 __all__ = ["DecodeOptions", "DecodeReport", "decode_arrays"]
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeOptions:
-    """What a decode does about bytes that are wrong, or not wanted.
-
-    Attributes
-    ----------
-    on_bad_chunk : {"raise", "nan"}
-        Raise, or make NaN of the bad chunk's cells and go on; integers have no NaN, and raise.
-    verify : {"full", "prefix"}
-        Check every checksum, or stop inflating behind the last element wanted, which skips it.
-    """
-
-    on_bad_chunk: str = "raise"
-    verify: str = "full"
-
-    def __post_init__(self) -> None:
-        if self.on_bad_chunk not in ("raise", "nan"):
-            raise DeclarationError(f"on_bad_chunk is 'raise' or 'nan', not {self.on_bad_chunk!r}")
-        if self.verify not in ("full", "prefix"):
-            raise DeclarationError(f"verify is 'full' or 'prefix', not {self.verify!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +32,8 @@ class DecodeReport:
         Bytes of stored elements that were read.
     chunks : int
         Chunks that were decoded.
+    reused : int
+        Chunks that the pool had.
     fallbacks : tuple of (str, str)
         Variable and reason, for each array that did not take the fast path.
     backend : str
@@ -64,6 +44,7 @@ class DecodeReport:
 
     bytes_read: int
     chunks: int = 0
+    reused: int = 0
     fallbacks: tuple[tuple[str, str], ...] = ()
     backend: str = "reference"
     bad_chunks: tuple[BadChunk, ...] = ()
@@ -73,7 +54,7 @@ def decode_arrays(
     file: OpenFile,
     requests: Sequence[ArrayRequest],
     abort: AbortToken,
-    options: DecodeOptions = DecodeOptions(),
+    options: DecodeOptions = PLAIN,
 ) -> DecodeReport:
     """Fill the outputs of every request, by the fast path where there is one.
 
@@ -112,11 +93,12 @@ def decode_arrays(
             fallbacks.append((request.info.name, task))
     fast = Decoded()
     if tasks and isinstance(file, EncodedFile):
-        fast = decode(file, tasks, abort, on_bad_chunk=options.on_bad_chunk, verify=options.verify)
+        fast = decode(file, tasks, abort, options)
     counts = decode_reference(file, slow, abort, options.on_bad_chunk)
     return DecodeReport(
         fast.bytes_read + counts.bytes_read,
         fast.chunks + counts.chunks,
+        fast.reused,
         tuple(fallbacks),
         native.backend() if tasks else "reference",
         fast.bad_chunks + counts.bad_chunks,
