@@ -137,6 +137,11 @@ class Reader:
         Take "months since" and "years since" as calendar steps where months differ in length.
     select : Window or wire dict, optional
         A selection baked into the source.
+    on_bad_chunk : {"raise", "nan"}
+        What a chunk that can't be read or does not verify leads to: an error, or NaN in its cells alone.
+        Integers and text have no NaN, and raise.
+    verify : {"full", "prefix"}
+        Check every checksum, or stop inflating a chunk behind the last element wanted, which skips its own.
     """
 
     precision: str = "float64"
@@ -144,6 +149,8 @@ class Reader:
     sort_time: bool = False
     whole_months: bool = False
     select: Any = None
+    on_bad_chunk: str = "raise"
+    verify: str = "full"
 
     #: Whether Windows are read without reading the rest.
     supports_selection: ClassVar[bool] = True
@@ -155,6 +162,10 @@ class Reader:
     def __post_init__(self) -> None:
         if self.precision not in ("float64", "source"):
             raise DeclarationError(f"precision is 'float64' or 'source', not {self.precision!r}")
+        if self.on_bad_chunk not in ("raise", "nan"):
+            raise DeclarationError(f"on_bad_chunk is 'raise' or 'nan', not {self.on_bad_chunk!r}")
+        if self.verify not in ("full", "prefix"):
+            raise DeclarationError(f"verify is 'full' or 'prefix', not {self.verify!r}")
         if self.select is not None:
             object.__setattr__(self, "select", parse_selection(self.select))  # hashable, as readers are
 
