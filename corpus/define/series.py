@@ -128,6 +128,17 @@ def seams(case: Case) -> None:
     for hour in (45, 48):
         case.fails("gap", "FileNotFoundError", "daily.03.nc", at=_hour(hour))
 
+    # another size in the second file
+    for day in (1, 2):
+        stored = {
+            "time": ("time", np.array([24.0 * (day - 1)]), {"units": "hours since 2020-01-01"}),
+            "v": ("time x", np.ones((1, day + 1)), {}),
+        }
+        netcdf(case.folder / f"size.{day:02d}.nc", stored, unlimited=("time",))
+    case.source("size", "size.%d.nc", "v", start=T0, frequency="P1D", file_period="P1D", end="2020-01-03")
+    case.sample("size", dataset([T0], {"v": field(["x"], out([1, 1]))}), at=T0)
+    case.fails("size", "OSError", "size.01.nc", "size.02.nc", "x", at=_hour(24))
+
     # another grid in the second file
     for day, x in ((1, [0.0, 1.0]), (2, [0.0, 1.0 + 2**-52])):
         stored = {

@@ -164,7 +164,7 @@ def stamps(case: Case) -> None:
     case.fails("undated", "IndexError", "undated.nc", at="2020-01-01T09:00:00")
     # a time dimension of another name: not all of it is one record
     stored = {"valid_time": ("valid_time", np.arange(24, dtype="i4"), {"units": "hours since 2020-01-01"})}
-    fields = {"v": ("valid_time", np.arange(24.0), {})}
+    fields: dict[str, Any] = {"v": ("valid_time", np.arange(24.0), {})}
     netcdf(case.folder / "valid.nc", {**stored, **fields})
     case.source("valid", "valid.nc", "v", start=T0, frequency="P1D")
     case.fails("valid", "ValueError", "valid.nc", "valid_time", at=T0)

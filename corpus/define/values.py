@@ -397,3 +397,13 @@ def coordinates(case: Case) -> None:
     case.sample("asked", dataset([], {"lat_bnds": bounds, "lon": lon, "crs": crs}, {"lat": lat}))
     case.source("absent", "c.nc", "q")
     case.fails("absent", "KeyError", "q", "c.nc")
+    # "area" lies along dimensions of both fields, but of neither alone
+    apart: dict[str, Any] = {
+        "area": stored["area"],
+        "a": ("lat", np.array([1.0, 2.0]), {"coordinates": "area"}),
+        "b": ("lon", np.array([1.0, 2.0, 3.0]), {}),
+    }
+    netcdf(case.folder / "apart.nc", apart)
+    case.source("apart", "apart.nc", "a", "b")
+    a, b = (field([apart[name][0]], apart[name][1], apart[name][2]) for name in ("a", "b"))
+    case.sample("apart", dataset([], {"a": a, "b": b}))
