@@ -84,6 +84,20 @@ def read_both(
     )
 
 
+def read_fast(file: OpenFile, wanted: list[tuple[str, Selectors]]) -> list[bytes]:
+    """Decode by the engine alone, to bytes."""
+    requests = [request(file, name, selectors) for name, selectors in wanted]
+    decode_arrays(file, requests, AbortToken())
+    return [out.tobytes() for each in requests for out in each.outs]
+
+
+def read_slow(file: OpenFile, wanted: list[tuple[str, Selectors]]) -> list[bytes]:
+    """Decode by the reference path alone, to bytes."""
+    requests = [request(file, name, selectors) for name, selectors in wanted]
+    decode_reference(file, requests, AbortToken())
+    return [out.tobytes() for each in requests for out in each.outs]
+
+
 def everything(file: OpenFile, name: str) -> Selectors:
     return [[Span(0, size) for size in file.arrays[name].shape]]
 
