@@ -11,7 +11,7 @@ from .errors import FileFormatError
 from .fields import Array, NativeDataset, NativeField
 from .records import Allocate, DecodedRecord
 
-__all__ = ["bracket", "check_same_grid", "write_in_place"]
+__all__ = ["bracket", "check_same_grid", "unshared", "write_in_place"]
 
 
 def bracket(
@@ -85,6 +85,18 @@ def _same_bits(one: Array, other: Array) -> bool:
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
     return np.array_equal(one, other) if one.dtype.kind == "O" else one.tobytes() == other.tobytes()
+
+
+def unshared(dataset: NativeDataset) -> NativeDataset:
+    """Give a dataset whose coordinates are its own: those shared among samples are copied."""
+
+    def own(field: NativeField) -> NativeField:
+        return (
+            field if field.data.flags.writeable else NativeField(field.data.copy(), field.dims, field.attrs)
+        )
+
+    coords = {name: own(field) for name, field in dataset.coords.items()}
+    return NativeDataset(dataset.variables, coords, dataset.times)
 
 
 def write_in_place(buffers: NativeDataset | None, sample: NativeDataset) -> NativeDataset:

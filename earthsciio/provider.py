@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .assembly import bracket, check_same_grid, write_in_place
+from .assembly import bracket, check_same_grid, unshared, write_in_place
 from .cache import Cache
 from .contents import Contents, Variable
 from .decode import ArrayRequest, decode_arrays
@@ -32,6 +32,7 @@ from .selection import AxesSelection, Points, SelectionLike, Span, Window, parse
 from .series import FileSeries
 from .source import DataSource, parse_time
 from .timeaxis import encode_times
+from .views import View, Views
 
 __all__ = ["Provider"]
 
@@ -57,6 +58,7 @@ class _FilePlan:
     windows: int
     time_axes: Mapping[str, int]
     time_name: str
+    view: View
 
 
 class Provider:
@@ -113,6 +115,7 @@ class Provider:
         self._range = self._time_range(window)
         self._lock = threading.Lock()
         self._buffers: NativeDataset | None = None
+        self._views = Views()
 
     def _time_range(self, window: tuple[Any, Any] | None) -> tuple[int | None, int | None]:
         if window is None or self.loader.temporal is None:
@@ -272,12 +275,13 @@ class Provider:
             if record not in decoded:
                 layout = self.measure(record, selections)
                 decoded[record] = self.decode_record(record, layout, new_array, abort)
-        return list(self.assemble(resolved, [decoded[record] for record in resolved.records], new_array))
+        assembled = self.assemble(resolved, [decoded[record] for record in resolved.records], new_array)
+        return [unshared(dataset) for dataset in assembled]
 
     def _read_const(self, selections: tuple[Window | AxesSelection | None, ...]) -> list[NativeDataset]:
         record = self._const_record()
         decoded = self.decode_record(record, self.measure(record, selections), new_array, AbortToken())
-        return [NativeDataset(f, c) for f, c in zip(decoded.fields, decoded.coords, strict=True)]
+        return [unshared(NativeDataset(f, c)) for f, c in zip(decoded.fields, decoded.coords, strict=True)]
 
     def _const_record(self) -> RecordRef:
         url, path = self._series.locate(None)
@@ -334,7 +338,8 @@ class Provider:
                 return self._buffers.coords
         record = self._const_record() if self.is_const else self.resolve(self._first_time()).records[0]
         layout = self._measure(record, (self._select,), fields=False)
-        return self.decode_record(record, layout, new_array, AbortToken()).coords[0]
+        coords = self.decode_record(record, layout, new_array, AbortToken()).coords[0]
+        return unshared(NativeDataset({}, coords)).coords
 
     def array_shape(self, variable: str) -> tuple[int, ...]:
         """Give the shape in which a field or coordinate is delivered, from metadata alone.
@@ -429,23 +434,26 @@ class Provider:
         self, record: RecordRef, windows: Sequence[Window | AxesSelection | None], *, fields: bool
     ) -> RecordLayout:
         path = str(record.identity[0])
+        selections = tuple(self._select if window is None else window for window in windows)
         with self._series.open(path, record.url) as (_, contents):
             self._check_version(record, contents, path)
-            self._check_sizes(contents, path)
-            selected = [
-                self._resolve_selection(self._select if window is None else window, contents, path)
-                for window in windows
-            ]
+            view = self._views.get(contents.identity, selections)
+            if view is None:
+                self._check_sizes(contents, path)
+                selected = tuple(self._resolve_selection(each, contents, path) for each in selections)
+                view = self._views.add(View(contents, selections, selected))
         outputs: list[OutputSpec] = []
         plans: list[_VariablePlan] = []
-        for name, variable in {**contents.coords, **(contents.fields if fields else {})}.items():
-            selectors = [_at_record(variable, axes[name], record.index) for axes in selected]
+        for name, variable in {**view.read_coords, **(contents.fields if fields else {})}.items():
+            selectors = [_at_record(variable, axes[name], record.index) for axes in view.selected]
             plan = plan_reads(variable.info.shape, variable.info.chunks, selectors)
             plans.append(_VariablePlan(variable, name not in contents.fields, plan))
             pinned = record.index is not None
             shapes = [variable.drop_time(shape) if pinned else shape for shape in plan.shapes]
             outputs += [OutputSpec(w, name, shape, variable.spec.out) for w, shape in enumerate(shapes)]
-        file_plan = _FilePlan(path, tuple(plans), len(windows), contents.bracket_axes(), contents.time_name)
+        file_plan = _FilePlan(
+            path, tuple(plans), len(windows), contents.bracket_axes(), contents.time_name, view
+        )
         return RecordLayout(tuple(outputs), file_plan)
 
     def assembly_nbytes(self, resolved: Resolved, layouts: Sequence[RecordLayout]) -> int:
@@ -454,7 +462,7 @@ class Provider:
             return 0
         first, second = layouts[0], layouts[-1]
         others = {(output.window, output.name): output.dtype for output in second.outputs}
-        total = 0
+        total = 2 * 8 * int(first.plan.windows)  # the time coordinate
         for one in first.outputs:
             if one.name in first.plan.time_axes:
                 dtype = np.promote_types(one.dtype, others.get((one.window, one.name), one.dtype))
@@ -491,6 +499,8 @@ class Provider:
         with self._series.open(plan.path, record.url) as (file, contents):
             self._check_version(record, contents, plan.path)
             report = decode_arrays(file, requests, abort)
+            for window, kept in enumerate(plan.view.kept_coords(file, abort)):
+                coords[window].update(kept)
         return DecodedRecord(
             record, fields, coords, plan.time_axes, plan.time_name, report.bytes_read, report.fallbacks
         )
@@ -526,7 +536,9 @@ class Provider:
                 )
             )
             if first.time_name not in fields:
-                coords[first.time_name] = NativeField(values.copy(), (time_dim,), attrs)
+                times = allocate(values.shape, values.dtype)
+                times[...] = values
+                coords[first.time_name] = NativeField(times, (time_dim,), attrs)
             datasets.append(NativeDataset(fields, coords, resolved.times))
         return tuple(datasets)
 
@@ -552,7 +564,9 @@ class Provider:
     def _check_version(record: RecordRef, contents: Contents, path: str) -> None:
         if contents.identity != record.identity:
             raise DecodeError(
-                "the file was replaced while it was being read", file=path, hint="Take the epoch again"
+                "the file was replaced while it was being read",
+                file=path,
+                hint="Read it again; a group, start again",
             )
 
     def _check_sizes(self, contents: Contents, path: str) -> None:

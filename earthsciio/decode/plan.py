@@ -13,8 +13,9 @@ per chunk; an index list has one per stretch of neighbours.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -103,7 +104,7 @@ class ArrayPlan:
     """
 
     shapes: tuple[tuple[int, ...], ...]
-    axes: tuple[tuple[dict[int, AxisPart], ...], ...]
+    axes: tuple[tuple[Mapping[int, AxisPart], ...], ...]
 
     def __iter__(self) -> Iterator[ChunkRead]:
         """Yield the touched chunks in storage order, each once."""
@@ -155,8 +156,9 @@ def plan_reads(
     return ArrayPlan(tuple(tuple(len(selector) for selector in window) for window in windows), axes)
 
 
-def _split(selector: Span | Points, chunk: int) -> dict[int, AxisPart]:
-    """Cut a selector at the chunk borders of its axis."""
+@lru_cache(maxsize=1024)
+def _split(selector: Span | Points, chunk: int) -> Mapping[int, AxisPart]:
+    """Cut a selector at the chunk borders of its axis. Remembered: the next record asks the same again."""
     if isinstance(selector, Span):
         return dict(_split_span(selector, chunk))
     return _split_points(selector.values, chunk)
