@@ -203,6 +203,7 @@ class CaseRun:
             self.setup.partition.window(self.rank),
             self.comm,
             mode=self.case.scatter.mode,
+            transform=self.setup.transform,
             **{**self.case.group_options(), **changes},
         )
 

@@ -13,7 +13,7 @@ from earthsciio.errors import DeclarationError
 from earthsciio.fields import Array
 from integrator.partition import Partition
 
-from .tracer import Grid, TracerModel
+from .tracer import Grid, TracerModel, column_mean
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -34,6 +34,11 @@ class ModelSetup(Protocol):
     @property
     def partition(self) -> Partition:
         """Who owns what."""
+        ...
+
+    @property
+    def transform(self) -> Any:
+        """What a PrefetchGroup does to a member's dataset after decoding it; None for nothing."""
         ...
 
     @property
@@ -96,6 +101,7 @@ class TracerSetup:
 
     model: TracerModel
     partition: Partition
+    transform: Any
     axes: tuple[Array, Array]
     initial: Array
     weights: Array
@@ -145,6 +151,7 @@ def set_up_model(
     return TracerSetup(
         model=model,
         partition=partition,
+        transform=column_mean,
         axes=(grid.lat, grid.lon),
         initial=_bell(lat, lon, settings.start)[block],
         weights=np.where(inside, grid.area, 0.0)[block],

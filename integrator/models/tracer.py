@@ -27,6 +27,7 @@ the same bits on any number of ranks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from earthsciio.errors import DeclarationError, EarthSciIOError
-from earthsciio.fields import NativeDataset
+from earthsciio.fields import NativeDataset, NativeField
 from integrator.halo import HaloExchange
 from integrator.partition import Dim, Partition
 from integrator.ranks import maximum
@@ -44,8 +45,9 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from earthsciio.prefetch.samples import EpochSample
+    from earthsciio.records import OutputSpec
 
-__all__ = ["CFLError", "Grid", "TracerModel"]
+__all__ = ["CFLError", "Grid", "TracerModel", "column_mean"]
 
 Floats = npt.NDArray[np.float64]
 EARTH_RADIUS = 6.371e6
@@ -169,8 +171,8 @@ class TracerModel:
     u, v : (str, str)
         Where a sample holds the eastward and northward wind (m/s, at the grid points): member, variable.
         Dims ``(lat, lon)``, held through the epoch, or ``(time, lat, lon)`` with two records and a
-        coordinate of the time dimension's name in seconds, or ``(time, level, lat, lon)``, of which the
-        tracer takes the mean over levels; always this rank's Window.
+        coordinate of the time dimension's name in seconds; always this rank's Window. Winds on levels are
+        averaged by :func:`column_mean` before they get here.
 
     Attributes
     ----------
@@ -311,11 +313,8 @@ class TracerModel:
         if not isinstance(dataset, NativeDataset):
             raise DeclarationError(f"member {member!r} has {len(dataset)} Windows; the tracer reads one")
         wind = dataset[variable]
-        records: Any = wind.data if wind.data.ndim >= 3 else wind.data[None]
-        times = dataset[wind.dims[0]].data.tolist() if wind.data.ndim >= 3 else [0.0]
-        if records.ndim == 4:
-            # level by level, so that a cell's sum does not depend on how many cells this rank has
-            records = sum(records[:, level] for level in range(records.shape[1])) / records.shape[1]
+        records: Any = wind.data if wind.data.ndim == 3 else wind.data[None]
+        times = dataset[wind.dims[0]].data.tolist() if wind.data.ndim == 3 else [0.0]
         if len(records) not in (1, 2):
             raise DeclarationError(f"{wind} is no bracket", variable=variable)
         frames = []
@@ -360,6 +359,34 @@ def _zonal_mean(u: Floats) -> Floats:
 def _meridional_mean(v: Floats) -> Floats:
     columns = v[:, 1:-1]
     return 0.5 * (columns[:-1] + columns[1:])
+
+
+def column_mean(_key: str, dataset: NativeDataset) -> NativeDataset:
+    """Average winds on levels, ``(time, level, lat, lon)``, over the levels.
+
+    A transform for a PrefetchGroup: it runs where the decode does, so that one level is sent instead of all.
+    Levels are added in their order, so a cell's sum does not depend on the Window it is in.
+    """
+
+    def averaged(field: NativeField) -> NativeField:
+        if field.data.ndim != 4:
+            return field
+        total = field.data[:, 0].copy()
+        for level in range(1, field.shape[1]):
+            total += field.data[:, level]
+        total /= field.shape[1]
+        return NativeField(total, (field.dims[0], *field.dims[2:]), field.attrs)
+
+    fields = {name: averaged(field) for name, field in dataset.variables.items()}
+    return NativeDataset(fields, dataset.coords, dataset.times)
+
+
+def _column_mean_nbytes(_key: str, outputs: Sequence[OutputSpec]) -> int:
+    """Give what :func:`column_mean` allocates, from the records behind it: fields on levels have 3 axes."""
+    return sum(output.nbytes // (output.shape[0] if len(output.shape) == 3 else 1) for output in outputs)
+
+
+column_mean.output_nbytes = _column_mean_nbytes  # type: ignore[attr-defined]  # how a transform says its size
 
 
 def _through(length: Floats, wind: Floats) -> Floats:

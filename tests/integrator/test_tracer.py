@@ -9,7 +9,8 @@ import pytest
 from synthetic import DAY, grid, sample, winds
 
 from earthsciio.errors import DeclarationError
-from integrator.models.tracer import CFLError, Grid, TracerModel
+from earthsciio.fields import NativeDataset, NativeField
+from integrator.models.tracer import CFLError, Grid, TracerModel, column_mean
 from integrator.partition import Dim, Partition
 
 
@@ -211,3 +212,15 @@ def test_samples_and_partitions_that_do_not_fit_are_refused():
         TracerModel(g, Partition((Dim("lat", 13), Dim("lon", 16)), 1), step=1.0)
     with pytest.raises(DeclarationError, match="time step"):
         model_on(g, 0.0)
+
+
+def test_winds_on_levels_are_averaged_in_the_order_of_the_levels():
+    rng = np.random.default_rng(3)
+    wind = rng.normal(size=(2, 5, 3, 4)).astype("f4")
+    dataset = NativeDataset({"u": NativeField(wind, ("time", "level", "lat", "lon"))}, times=())
+    mean = column_mean("m", dataset)["u"]
+    expected = (((wind[:, 0] + wind[:, 1]) + wind[:, 2]) + wind[:, 3] + wind[:, 4]) / np.float32(5)
+    assert mean.dims == ("time", "lat", "lon")
+    assert mean.data.tobytes() == expected.tobytes()
+    flat = NativeDataset({"u": NativeField(wind[:, 0], ("time", "lat", "lon"))})
+    assert column_mean("m", flat)["u"].data is flat["u"].data
