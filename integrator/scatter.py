@@ -37,6 +37,8 @@ ScatterMode: TypeAlias = Literal["auto", "own", "root", "node"]
 #: Bytes of one message: MPI-3 counts are C ints.
 MAX_BYTES = 1 << 30
 _TAG = 4711
+#: Longest pause while bytes are on their way: large messages move on only when both sides look.
+_MOVING_S = 2e-5
 
 
 def open_forcing(
@@ -157,7 +159,7 @@ class OwnForcing:
 class ReaderForcing:
     """One rank per node decodes for all its ranks and sends each its own.
 
-    A sample that did not change since the previous epoch is not sent again.
+    A sample that did not change since the previous epoch is not sent again, nor is a coordinate.
 
     Parameters
     ----------
@@ -181,6 +183,7 @@ class ReaderForcing:
         self.group: PrefetchGroup | None = None
         self._taken = _Taken(poison)
         self._latest: dict[str, NativeDataset] = {}
+        self._sent: list[dict[tuple[str, str], Array]] = []
         self._buffers = _Buffers()
         windows = gather(node.comm, pickle.dumps(window))
 
@@ -205,6 +208,7 @@ class ReaderForcing:
         group = self.group
         _agreed(self._comm, lambda: None if group is None else group.start(_order(order)))
         self._latest.clear()
+        self._sent = [{} for _ in range(self._node.Get_size())]
 
     def take(self, k: int) -> EpochSample:
         """Take the next epoch; see :class:`~integrator.forcing.Forcing`."""
@@ -223,7 +227,7 @@ class ReaderForcing:
             return None
         epoch = self.group.take(k)
         self._latest = {key: _per_window(sample)[0] for key, sample in epoch.items()}
-        return [_Parcel.pack(epoch, rank) for rank in range(self._node.Get_size())]
+        return [_Parcel.pack(epoch, rank, sent) for rank, sent in enumerate(self._sent)]
 
     def _send(self, parcels: Sequence[_Parcel]) -> None:
         """Send every other rank of the node its description, then its arrays."""
@@ -235,23 +239,24 @@ class ReaderForcing:
             requests += [self._node.Isend(length, rank, _TAG), self._node.Isend(described, rank, _TAG)]
             for array in parcel.arrays:
                 requests += [self._node.Isend(piece, rank, _TAG) for piece in _pieces(array)]
-        wait(requests)
+        wait(requests, longest=_MOVING_S)
 
     def _receive(self) -> dict[str, _Head]:
         length = np.empty(1, np.int64)
-        wait(self._node.Irecv(length, 0, _TAG))
+        wait(self._node.Irecv(length, 0, _TAG), longest=_MOVING_S)
         described = np.empty(int(length[0]), np.uint8)
-        wait(self._node.Irecv(described, 0, _TAG))
+        wait(self._node.Irecv(described, 0, _TAG), longest=_MOVING_S)
         heads: dict[str, _Head] = pickle.loads(described.tobytes())  # noqa: S301 - sent by the reader
         requests = []
         for key, head in heads.items():
             if not head.changed:
                 continue
-            arrays = [self._buffers.array(key, slot) for slot in head.slots if slot.inline is None]
+            arriving = [slot for slot in head.slots if slot.inline is None and not slot.kept]
+            arrays = [self._buffers.array(key, slot) for slot in arriving]
             for array in arrays:
                 requests += [self._node.Irecv(piece, 0, _TAG) for piece in _pieces(array)]
-            self._latest[key] = head.dataset(iter(arrays))
-        wait(requests)
+            self._latest[key] = head.dataset(iter(arrays), self._latest.get(key))
+        wait(requests, longest=_MOVING_S)
         for key, head in heads.items():
             if head.changed:
                 _freeze(self._latest[key])
@@ -274,7 +279,10 @@ class ReaderForcing:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """One array of a dataset, without its elements; text, which has no buffer, travels `inline`."""
+    """One array of a dataset, without its elements.
+
+    Text, which has no buffer, travels `inline`; what the receiver has from the sample before is `kept`.
+    """
 
     name: str
     is_coord: bool
@@ -283,6 +291,7 @@ class _Slot:
     dtype: np.dtype[Any]
     attrs: dict[str, Any]
     inline: Any = None
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,11 +303,14 @@ class _Head:
     times: tuple[Time, ...] = ()
     slots: tuple[_Slot, ...] = ()
 
-    def dataset(self, arrays: Iterator[Array]) -> NativeDataset:
-        """Put the dataset together around arrays, one per slot that is not inline."""
+    def dataset(self, arrays: Iterator[Array], before: NativeDataset | None) -> NativeDataset:
+        """Put the dataset together around arrays, one per slot that is neither inline nor kept."""
         fields: tuple[dict[str, NativeField], dict[str, NativeField]] = ({}, {})
         for slot in self.slots:
-            data = next(arrays) if slot.inline is None else slot.inline
+            if slot.kept and before is not None:
+                data = before[slot.name].data
+            else:
+                data = next(arrays) if slot.inline is None else slot.inline
             fields[slot.is_coord][slot.name] = NativeField(data, slot.dims, slot.attrs)
         return NativeDataset(*fields, self.times)
 
@@ -311,7 +323,8 @@ class _Parcel:
     arrays: list[Array] = field(default_factory=list)
 
     @classmethod
-    def pack(cls, epoch: EpochSample, rank: int) -> _Parcel:
+    def pack(cls, epoch: EpochSample, rank: int, sent: dict[tuple[str, str], Array]) -> _Parcel:
+        """Describe what a rank gets; `sent` are the coordinates it has, and is brought up to date."""
         parcel = cls({})
         for key, sample in epoch.items():
             if not sample.changed:
@@ -321,8 +334,13 @@ class _Parcel:
             slots = []
             for name, entry, is_coord in _entries(dataset):
                 inline = entry.data if entry.dtype.kind == "O" else None
-                slots.append(_Slot(name, is_coord, entry.dims, entry.shape, entry.dtype, entry.attrs, inline))
-                if inline is None:
+                kept = is_coord and inline is None and sent.get((key, name)) is entry.data
+                slots.append(
+                    _Slot(name, is_coord, entry.dims, entry.shape, entry.dtype, entry.attrs, inline, kept)
+                )
+                if is_coord:
+                    sent[key, name] = entry.data
+                if inline is None and not kept:
                     parcel.arrays.append(entry.data)
             parcel.heads[key] = _Head(sample.anchor, True, dataset.times, tuple(slots))
         return parcel
