@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from earthsciio.decode.threads import default_decode_threads, set_decode_threads
 from earthsciio.errors import DeclarationError, GroupStateError, Unsupported
 from earthsciio.fields import Array, NativeDataset, NativeField, Time
 from earthsciio.prefetch import EpochSample, PrefetchGroup, Sample
@@ -48,6 +49,7 @@ def open_forcing(
     *,
     mode: ScatterMode = "auto",
     poison: bool = False,
+    decode_threads: int | None = None,
     **group: Any,
 ) -> OwnForcing | ReaderForcing:
     """Open the forcing of this rank; collective over `comm`.
@@ -64,6 +66,9 @@ def open_forcing(
         Who decodes; "auto" is "root" where ranks share a node, else "own".
     poison : bool
         Debugging aid: overwrite what was handed out when it is released, so that a late reader shows.
+    decode_threads : int, optional
+        Threads that decode in one process. By default a reader uses all cores it may, and ranks that each
+        decode share them.
     **group
         Options of :class:`~earthsciio.prefetch.PrefetchGroup`.
 
@@ -80,7 +85,9 @@ def open_forcing(
         raise DeclarationError(f"scatter mode is 'auto', 'own', 'root' or 'node', not {mode!r}")
     shared = comm is not None and comm.Get_size() > 1 and mode != "own"
     if comm is not None and shared:
-        return ReaderForcing(members, window, comm, poison=poison, **group)
+        return ReaderForcing(members, window, comm, poison=poison, decode_threads=decode_threads, **group)
+    if decode_threads is not None:
+        set_decode_threads(decode_threads)
     bound = {key: provider.with_window(window) for key, provider in members.items()}
     return OwnForcing(PrefetchGroup(bound, **group), comm, poison=poison)
 
@@ -163,7 +170,7 @@ class ReaderForcing:
 
     Parameters
     ----------
-    members, window, comm, poison, **group
+    members, window, comm, poison, decode_threads, **group
         See :func:`open_forcing`.
     """
 
@@ -174,6 +181,7 @@ class ReaderForcing:
         comm: MPI.Intracomm,
         *,
         poison: bool = False,
+        decode_threads: int | None = None,
         **group: Any,
     ) -> None:
         self._comm = comm
@@ -190,6 +198,8 @@ class ReaderForcing:
         def build() -> list[Time] | None:
             if windows is None:
                 return None
+            # the others don't decode, so their share of the cores is the reader's
+            set_decode_threads(decode_threads or default_decode_threads(ranks=1))
             mine = [pickle.loads(parcel) for parcel in windows]  # noqa: S301 - sent by a rank of this job
             self.group = PrefetchGroup(members, windows=mine, **group)
             return self.group.boundaries()

@@ -306,13 +306,21 @@ def set_decode_threads(count: int) -> None:
     _pool.set_limit(count)
 
 
-def default_decode_threads() -> int:
+def default_decode_threads(ranks: int | None = None) -> int:
     """Give the cores this process may use: its affinity mask, shared out among the ranks that have the same.
 
     Ranks that a launcher bound to cores of their own keep all of theirs; a quota of the cgroup is respected.
+
+    Parameters
+    ----------
+    ranks : int, optional
+        Ranks of this node that decode; by default all that the launcher says it started.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    ranks = next((int(os.environ[name]) for name in _LOCAL_RANKS if os.environ.get(name, "").isdigit()), 1)
+    if ranks is None:
+        ranks = next(
+            (int(os.environ[name]) for name in _LOCAL_RANKS if os.environ.get(name, "").isdigit()), 1
+        )
     machine = os.cpu_count() or 1
     if cores * ranks > machine:  # masks overlap
         cores = cores // max(ranks, 1)

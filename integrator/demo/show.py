@@ -91,7 +91,7 @@ time: {{start: "1970-01-01", end: "{stop}"}}
 prefetch: {{depth: 3, max_bytes: {budget}}}
 model:
   name: tracer
-  parameters: {{u: [u, u], v: [v, v], step: 450, wall: 70}}
+  parameters: {{u: [u, u], v: [v, v], step: 225, wall: 70}}
 sweep: {{direction: adjoint, snapshots: {snapshots}}}
 """
 
