@@ -29,7 +29,7 @@ from earthsciio.errors import EarthSciIOError
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["RankError", "agree", "broadcast", "gather", "install_excepthooks", "maximum", "wait"]
+__all__ = ["RankError", "agree", "broadcast", "gather", "install_excepthooks", "maximum", "receive", "wait"]
 
 #: Seconds between the traceback and Abort: the launcher drops output it has not read when it kills the job.
 _FLUSH_S = 0.2
@@ -58,8 +58,23 @@ def wait(requests: MPI.Request | Sequence[MPI.Request], *, longest: float = 1e-3
     from mpi4py import MPI
 
     pending = [requests] if isinstance(requests, MPI.Request) else list(requests)
+    _poll(lambda: MPI.Request.Testall(pending), longest)
+
+
+def receive(comm: MPI.Comm, source: int, tag: int, *, longest: float = 1e-3) -> bytes:
+    """Receive one message of bytes, however long; sleeps as :func:`wait` does."""
+    from mpi4py import MPI
+
+    status = MPI.Status()
+    _poll(lambda: comm.Iprobe(source, tag, status), longest)
+    buffer = np.empty(status.Get_count(MPI.BYTE), np.uint8)
+    wait(comm.Irecv(buffer, source, tag), longest=longest)
+    return buffer.tobytes()
+
+
+def _poll(done: Callable[[], bool], longest: float) -> None:
     pause = 0.0
-    while not MPI.Request.Testall(pending):
+    while not done():
         time.sleep(pause)
         pause = min(longest, 1.2 * pause + 1e-6)
 

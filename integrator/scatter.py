@@ -24,7 +24,7 @@ from earthsciio.selection import Window
 
 from .forcing import EpochOrder
 from .partition import node_groups
-from .ranks import agree, broadcast, gather, wait
+from .ranks import agree, broadcast, gather, receive, wait
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -38,6 +38,8 @@ ScatterMode: TypeAlias = Literal["auto", "own", "root", "node"]
 #: Bytes of one message: MPI-3 counts are C ints.
 MAX_BYTES = 1 << 30
 _TAG = 4711
+#: Bytes up to which an array travels with its description: a message of its own would cost more.
+_INLINE = 1 << 18
 #: Longest pause while bytes are on their way: large messages move on only when both sides look.
 _MOVING_S = 2e-5
 
@@ -244,19 +246,15 @@ class ReaderForcing:
         requests, kept = [], []
         for rank, parcel in enumerate(parcels, start=1):
             described = np.frombuffer(pickle.dumps(parcel.heads), np.uint8)
-            length = np.array([described.size], np.int64)
-            kept += [described, length]
-            requests += [self._node.Isend(length, rank, _TAG), self._node.Isend(described, rank, _TAG)]
+            kept.append(described)
+            requests.append(self._node.Isend(described, rank, _TAG))
             for array in parcel.arrays:
                 requests += [self._node.Isend(piece, rank, _TAG) for piece in _pieces(array)]
         wait(requests, longest=_MOVING_S)
 
     def _receive(self) -> dict[str, _Head]:
-        length = np.empty(1, np.int64)
-        wait(self._node.Irecv(length, 0, _TAG), longest=_MOVING_S)
-        described = np.empty(int(length[0]), np.uint8)
-        wait(self._node.Irecv(described, 0, _TAG), longest=_MOVING_S)
-        heads: dict[str, _Head] = pickle.loads(described.tobytes())  # noqa: S301 - sent by the reader
+        described = receive(self._node, 0, _TAG, longest=_MOVING_S)
+        heads: dict[str, _Head] = pickle.loads(described)  # noqa: S301 - sent by the reader
         requests = []
         for key, head in heads.items():
             if not head.changed:
@@ -291,7 +289,8 @@ class ReaderForcing:
 class _Slot:
     """One array of a dataset, without its elements.
 
-    Text, which has no buffer, travels `inline`; what the receiver has from the sample before is `kept`.
+    Text, which has no buffer, and small arrays travel `inline`, with the description; what the receiver has
+    from the sample before is `kept`.
     """
 
     name: str
@@ -343,8 +342,10 @@ class _Parcel:
             dataset = _per_window(sample)[rank]
             slots = []
             for name, entry, is_coord in _entries(dataset):
-                inline = entry.data if entry.dtype.kind == "O" else None
-                kept = is_coord and inline is None and sent.get((key, name)) is entry.data
+                small = entry.dtype.kind == "O" or entry.data.nbytes <= _INLINE
+                inline = entry.data if small else None
+                kept = is_coord and sent.get((key, name)) is entry.data
+                inline = None if kept else inline
                 slots.append(
                     _Slot(name, is_coord, entry.dims, entry.shape, entry.dtype, entry.attrs, inline, kept)
                 )
