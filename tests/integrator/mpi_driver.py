@@ -160,11 +160,8 @@ def check_agree():
         )
     )
     assert type(error) is DecodeError, error
-    assert (error.file, error.chunk, str(error)) == (
-        "a.nc",
-        (1, 2),
-        "chunk is damaged [file=a.nc, chunk=(1, 2)]",
-    )
+    assert (error.file, error.chunk) == ("a.nc", (1, 2))
+    assert str(error).startswith("chunk is damaged [file=a.nc, chunk=(1, 2)]. ")
     if size > 1:
         assert error.__notes__ == [f"raised on rank {last}"]
         assert error.raised_on == last
