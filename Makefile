@@ -9,7 +9,7 @@ BENCH  := $(VENV)/.bench
 MPIEXEC_WHEEL := $(shell command -v mpiexec >/dev/null 2>&1 || echo mpich)
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: demo test lint corpus clean
+.PHONY: demo test lint corpus real soak fuzz-values fuzz-engine bench-decode bench-prefetch bench-import clean
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed: install your system's python3-venv package"; exit 1; }
@@ -38,6 +38,18 @@ lint: $(TEST)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+## the conformance corpus, against this implementation (python -m corpus.run --help for others)
+corpus: $(TEST)
+	$(PY) -m corpus.run
+
+## long runs and fuzzing, outside `make test`
+soak: $(TEST)
+	$(PY) -m pytest -m soak --timeout=0
+
+## 20,000 random files and Windows
+fuzz-values: $(TEST)
+	EARTHSCIIO_FUZZ_EXAMPLES=4000 $(PY) -m pytest -q --timeout=0 tests/values/test_properties.py
 
 clean:
 	rm -rf $(VENV) demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis
