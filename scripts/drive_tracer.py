@@ -11,6 +11,7 @@ release in the order that was started.
 
 import sys
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,7 @@ def main(folder: Path) -> None:
     blocks = Blocks(partition, comm)
     before = blocks.total(tracer * model.area)
     forcing.start("forward")
-    for k, (t0, t1) in enumerate(zip(boundaries[:-1], boundaries[1:], strict=True)):
+    for k, (t0, t1) in enumerate(pairwise(boundaries)):
         sample = forcing.take(k)
         tracer = model.forward(tracer, sample, t0, t1)
         forcing.release(k)
@@ -61,7 +62,8 @@ def main(folder: Path) -> None:
 
     after = blocks.total(tracer * model.area)
     if comm.Get_rank() == 0:
-        print(f"{len(boundaries) - 1} epochs on {comm.Get_size()} ranks; mass changed by {after / before - 1:.1e}")
+        change = after / before - 1
+        print(f"{len(boundaries) - 1} epochs on {comm.Get_size()} ranks; mass changed by {change:.1e}")
 
 
 if __name__ == "__main__":
