@@ -75,7 +75,7 @@ def program(encoded: EncodedArray) -> Program | str:
     steps: list[Step] = []
     expansion = 1
     for bit, applied in reversed(list(enumerate(encoded.filters))):
-        step = _step(applied, bit, encoded.dtype.itemsize)
+        step = _step(applied, bit)
         if step is None:
             return f"filter {applied.code} ({applied.name or 'unnamed'})"
         steps.append(step)
@@ -84,13 +84,13 @@ def program(encoded: EncodedArray) -> Program | str:
     return Program(tuple(steps), expansion)
 
 
-def _step(applied: Filter, bit: int, itemsize: int) -> Step | None:
+def _step(applied: Filter, bit: int) -> Step | None:
     match applied.code:
         case 1:
             return Step(t.OP_INFLATE, bit)
         case 2:
-            width = applied.parameters[0] if applied.parameters else itemsize
-            return Step(t.OP_SHUFFLE, bit, width) if width > 0 else None
+            valid = len(applied.parameters) == 1 and applied.parameters[0] > 0
+            return Step(t.OP_SHUFFLE, bit, applied.parameters[0]) if valid else None
         case 3:
             return Step(t.OP_FLETCHER, bit)
         case code if code in _CODECS:

@@ -54,8 +54,12 @@ def _load_planes(words: Any, address: int, hop: int, step: int, count: int) -> N
     p0 = carray(pointer(address), span, np.uint8)
     p1 = carray(pointer(address + hop), span, np.uint8)
     if width == 2:
-        for k in range(count):
-            words[k] = np.uint16(p0[k * step]) | np.uint16(p1[k * step]) << np.uint16(8)
+        if step == 1:  # written out: a loop over a stride that happens to be 1 is no vector loop
+            for k in range(count):
+                words[k] = np.uint32(p0[k]) | np.uint32(p1[k]) << np.uint32(8)
+        else:
+            for k in range(count):
+                words[k] = np.uint32(p0[k * step]) | np.uint32(p1[k * step]) << np.uint32(8)
         return
     p2 = carray(pointer(address + 2 * hop), span, np.uint8)
     p3 = carray(pointer(address + 3 * hop), span, np.uint8)
@@ -71,9 +75,14 @@ def _load_planes(words: Any, address: int, hop: int, step: int, count: int) -> N
     p5 = carray(pointer(address + 5 * hop), span, np.uint8)
     p6 = carray(pointer(address + 6 * hop), span, np.uint8)
     p7 = carray(pointer(address + 7 * hop), span, np.uint8)
-    for k in range(count):
-        low = _join4(p0, p1, p2, p3, k * step)
-        words[k] = np.uint64(low) | np.uint64(_join4(p4, p5, p6, p7, k * step)) << np.uint64(32)
+    if step == 1:
+        for k in range(count):
+            low, high = _join4(p0, p1, p2, p3, k), _join4(p4, p5, p6, p7, k)
+            words[k] = np.uint64(low) | np.uint64(high) << np.uint64(32)
+    else:
+        for k in range(count):
+            low, high = _join4(p0, p1, p2, p3, k * step), _join4(p4, p5, p6, p7, k * step)
+            words[k] = np.uint64(low) | np.uint64(high) << np.uint64(32)
 
 
 @compiled
@@ -249,9 +258,17 @@ def make_scatterer(width: int, version: int) -> Any:
         if version == 0:
             return 1
         block = carray(pointer(source), rows * cols, word)
-        for c in range(cols):
-            for r in range(rows):
-                carray(pointer(target + c * col_stride + r * row_stride), 1, word)[0] = block[r * cols + c]
+        if row_stride == width:
+            for c in range(cols):
+                into = carray(pointer(target + c * col_stride), rows, word)
+                for r in range(rows):
+                    into[r] = block[r * cols + c]
+        else:
+            for c in range(cols):
+                for r in range(rows):
+                    carray(pointer(target + c * col_stride + r * row_stride), 1, word)[0] = block[
+                        r * cols + c
+                    ]
         return 0
 
     signature = types.int64(*[types.int64] * 6)

@@ -9,8 +9,9 @@ reads them, and nothing else does. Numba takes the numbers below as constants.
 MAX_RANK = 8
 #: Elements per block: words and values of one stay in the first-level cache.
 BLOCK = 1024
-#: Rows and columns of a tile where the output's fast axis is not the chunk's.
-TILE = 32
+#: Rows and columns of a tile where the output's fast axis is not the chunk's: whole cache lines on the way
+#: out, runs that are long enough for vector loops on the way in.
+TILE_ROWS, TILE_COLS = 16, 128
 
 # Addresses of C functions, and the codec callback into Python.
 PREAD, ERRNO, INFLATE, FOREIGN, TABLE_SIZE = range(5)
@@ -45,7 +46,7 @@ SRC, DST, RUN, STEP = range(4)
 # What a thread works with: addresses, and the decompressor. CALL, AXES, SPAN: room for integers.
 ENCODED, DECODED, SPARE, DECOMPRESSOR, CALL, AXES, SPAN, SCRATCH, WORKSPACE_COLUMNS = range(9)
 #: Bytes behind SCRATCH: one block of words, one block or tile of values.
-SCRATCH_NBYTES = 8 * BLOCK + 8 * max(BLOCK, TILE * TILE)
+SCRATCH_NBYTES = 8 * BLOCK + 8 * max(BLOCK, TILE_ROWS * TILE_COLS)
 
 # Everything a job is, as addresses and counts: one row that all threads share.
 (J_TABLE, J_FD, J_ITEMS, J_COUNT, J_ARRAYS, J_PROGRAMS, J_PLACEMENTS, J_PARTS, J_RUNS, J_OUTS, J_OUTCOMES,
