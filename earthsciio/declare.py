@@ -22,9 +22,9 @@ import yaml
 from .calendars import Duration, calendar
 from .errors import DeclarationError
 from .fields import Time
+from .filelist import is_local_path
 from .formats import create_reader
 from .selection import Window, parse_selection
-from .series import is_local_path
 from .settings import (
     ByteSize,
     CacheSettings,
@@ -89,11 +89,11 @@ class Case:
     restart: RestartSettings | None
     output: OutputSettings
 
-    def open_cache(self) -> Cache:
-        """Give the cache it declares."""
+    def open_cache(self, **options: Any) -> Cache:
+        """Give the cache it declares; `options` of :class:`~earthsciio.cache.Cache` go before its own."""
         from .cache import Cache
 
-        return Cache(root=self.cache.root, offline=self.cache.offline, verify=self.cache.verify)
+        return Cache(**{**msgspec.structs.asdict(self.cache), **options})
 
     def providers(self, cache: Cache | None = None) -> dict[str, Provider]:
         """Give a provider per source, CONST ones included, all on one cache."""

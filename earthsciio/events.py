@@ -27,6 +27,7 @@ __all__ = [
     "FetchedAhead",
     "Listener",
     "OrderStarted",
+    "Receiving",
     "Submitted",
     "Taken",
     "Waited",
@@ -101,6 +102,14 @@ class Evicted(Event):
 
     key: str
     record: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiving(Event):
+    """Bytes of a file came in: `nbytes` of it are there now, fewer than before if it had to start again."""
+
+    url: str
     nbytes: int
 
 

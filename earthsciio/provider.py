@@ -24,6 +24,7 @@ from .decode.abort import AbortToken
 from .decode.plan import ArrayPlan, plan_reads
 from .errors import DecodeError, FileFormatError, SelectionError, VariableNotFound
 from .fields import NativeDataset, NativeField, Time
+from .filelist import SourceFile
 from .formats import Reader, create_reader
 from .formats import supports_selection as reader_supports_selection
 from .records import Allocate, DecodedRecord, OutputSpec, RecordLayout, RecordRef, Resolved, new_array
@@ -404,13 +405,28 @@ class Provider:
         int
             Number of files.
         """
-        if self.is_const:
-            self._series.locate(None)
-            return 1
-        starts = self._series.file_starts(*(self._time_range(window) if window is not None else self._range))
-        for start in starts:
-            self._series.locate(start)
-        return len(starts)
+        files = self.files(window)
+        for file in files:
+            if not file.in_place:
+                file.fetch(self.cache)
+        return len(files)
+
+    def files(self, window: tuple[Time | str | None, Time | str | None] | None = None) -> list[SourceFile]:
+        """List the files behind the samples of a time range, in the order of their times; opens nothing.
+
+        Parameters
+        ----------
+        window : (start, end), optional
+            Half-open; the provider's own time range by default.
+
+        Raises
+        ------
+        DeclarationError
+            If neither the declaration nor the time range has an end.
+        Unsupported
+            If a file can't be fetched into the cache.
+        """
+        return self._series.files(*(self._range if window is None else self._time_range(window)))
 
     # The steps in between: earthsciio.records.RecordSource.
 

@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
-from .cache import Cache, FilePeriod
+from .cache import Cache
 from .cache.redact import redact
 from .cadence import FOREVER, Cadence, Placed
 from .calendars import IntArray
@@ -33,23 +32,18 @@ from .errors import (
     Unsupported,
 )
 from .fields import Time
+from .filelist import SourceFile, is_local_path
 from .formats import files
 from .formats.base import OpenFile, Reader
 from .records import RecordRef, Resolved
 from .source import DataSource, SourceTemporal
 
-__all__ = ["FileSeries", "is_local_path"]
+__all__ = ["FileSeries"]
 
 #: Versions of files whose contents are remembered per source.
 _REMEMBERED = 512
 #: The warning about brackets, beside those about variables; no variable has this name.
 _LATE = "/late"
-
-
-def is_local_path(url: str) -> bool:
-    """Whether a URL is a plain path, read in place rather than through the cache."""
-    scheme = urlsplit(url).scheme
-    return len(scheme) <= 1  # none, or a drive letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,36 +99,34 @@ class FileSeries:
         FetchError
             If it can't be had; FileNotFoundError covers a path that is not there.
         """
-        at, period = None, None
-        if start is not None:
-            cadence = self.temporal.cadence
-            at = cadence.calendar.time(start)
-            closes = cadence.next_file_start(start) if cadence.files is not None else cadence.end
-            period = FilePeriod(None if closes is None else cadence.calendar.time(closes))
-        url = self.source.resolve_url(at)
-        if is_local_path(url):
-            return url, url
-        if not self.reader.fetchable(url):
+        file = self.file(start)
+        if file.in_place:
+            return file.url, file.url
+        return file.url, str(file.fetch(self.cache).path)
+
+    def file(self, start: int | None) -> SourceFile:
+        """Say which file's period starts at `start` (None: of a CONST source), without looking for it.
+
+        Raises
+        ------
+        Unsupported
+            If the cache can't hold what is at its URL.
+        """
+        file = SourceFile.of(self.source, start)
+        if not (file.in_place or self.reader.fetchable(file.url)):
             raise Unsupported(
                 "a store of many objects can't be fetched into the cache",
-                file=redact(url), source=self.source.name,
+                file=redact(file.url), source=self.source.name,
                 hint="Copy it to a file system and give its path, or pack it as one file",
             )  # fmt: skip
-        entry = self.cache.fetch(
-            url,
-            source_loader=self.source.name,
-            auth_realm=self.source.auth_realm,
-            temporal=period,
-            mirrors=self.source.resolve_mirrors(at),
-        )
-        return url, str(entry.path)
+        return file
 
     @contextmanager
     def open(self, path: str, url: str) -> Iterator[tuple[OpenFile, Contents]]:
         """Open a file for the time of the ``with`` block, with what the source delivers from it."""
         try:
             with files.lease(self.reader, path) as lease:
-                yield lease.file, self._learn(lease, path)
+                yield lease.file, self._learn(lease, path, url)
         except EarthSciIOError as error:
             error.file = error.file or path
             if url != path and url not in str(error):
@@ -148,7 +140,7 @@ class FileSeries:
         except OSError as error:
             raise FileFormatError(f"can't be read: {error}", file=path, source=self.source.name) from error
 
-    def _learn(self, lease: files.Lease, path: str) -> Contents:
+    def _learn(self, lease: files.Lease, path: str, url: str) -> Contents:
         with self._lock:
             known = self._contents.get(lease.identity)
             if known is not None:
@@ -157,6 +149,8 @@ class FileSeries:
         learned = read_contents(
             lease.file, lease.identity, path, self.reader, self.source.variables, self.source.temporal
         )
+        if is_local_path(url):
+            self.cache.note_in_place(path, self.source.name)
         with self._lock:
             for name, variable in {**learned.fields, **learned.coords}.items():
                 if variable.spec.warnings and name not in self._warned:
@@ -185,9 +179,18 @@ class FileSeries:
                         self._reference = contents
             return self._reference
 
-    def file_starts(self, lo: int | None, hi: int | None) -> list[int]:
-        """Give the starts of the files behind the samples of ``[lo, hi)``, successors included."""
-        cadence = self.cadence
+    def files(self, lo: int | None, hi: int | None) -> list[SourceFile]:
+        """List the files behind the samples of ``[lo, hi)``, successors included, ascending; opens nothing.
+
+        With ``frequency="records"`` those of the whole declared span, which anybody has to read for stamps.
+        """
+        if self.source.is_const:
+            return [self.file(None)]
+        declared = self.temporal.cadence
+        starts = self._file_starts(declared, lo, hi) if declared.is_read else _all_starts(declared)
+        return [self.file(start) for start in starts]
+
+    def _file_starts(self, cadence: Cadence, lo: int | None, hi: int | None) -> list[int]:
         anchors = cadence.anchors(lo, hi)
         first = cadence.start if cadence.outside == "error" else -FOREVER
         if lo is not None and lo >= first and (not anchors or lo < anchors[0]):
@@ -216,10 +219,8 @@ class FileSeries:
             return cadence
 
     def _all_stamps(self, cadence: Cadence) -> IntArray:
-        starts = [cadence.start] if cadence.files is None or cadence.end is None else []
-        starts = starts or cadence.file_starts(cadence.start, cadence.end or FOREVER)
         stamps: list[IntArray] = []
-        for start in starts:
+        for start in _all_starts(cadence):
             url, path = self.locate(start)
             with self.open(path, url) as (_, contents):
                 if contents.axis is None:
@@ -386,3 +387,10 @@ class FileSeries:
                 EarthSciIOWarning,
                 stacklevel=3,
             )
+
+
+def _all_starts(cadence: Cadence) -> list[int]:
+    """List the starts of all files of the declared span."""
+    if cadence.files is None or cadence.end is None:
+        return [cadence.start]
+    return cadence.file_starts(cadence.start, cadence.end)

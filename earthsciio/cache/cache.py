@@ -8,13 +8,17 @@ looks: no transport is ever built, no socket opened, no lock taken, nothing writ
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import logging
 import os
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -26,16 +30,17 @@ from earthsciio.errors import (
     SourceNotFound,
     TransportError,
 )
-from earthsciio.events import Emitter, Fetched, Listener
+from earthsciio.events import Emitter, Fetched, Listener, Receiving
 from earthsciio.registry import Registry
 
 from .auth import Auth
 from .keys import cache_key, parse_checksum, sha256_file, split_range, url_extension, url_scheme
-from .locks import Abort
+from .locks import Abort, sleep
 from .manifest import Manifest, format_time
+from .provenance import Provenance, UsedFile
 from .redact import redact
 from .store import Claim, LocalStore, Staging, Store, StoredBlob
-from .transports import FetchRequest, FetchResult, Transport, transport_registry
+from .transports import FetchRequest, FetchResult, Sink, Transport, transport_registry
 from .validity import Temporal, Verdict, judge
 
 __all__ = ["Cache", "CacheEntry", "FetchStatus", "store_registry"]
@@ -46,6 +51,8 @@ store_registry: Final[Registry[Store]] = Registry("store")
 store_registry.register("local", LocalStore)
 
 _TRUE: Final = frozenset({"1", "true", "yes"})
+#: A file that has not been modified for this long is not being written.
+_WRITTEN: Final = timedelta(hours=1)
 _log = logging.getLogger("earthsciio.cache")
 
 
@@ -84,6 +91,7 @@ class _Wanted:
     mirrors: tuple[str, ...]
     since: datetime
     abort: Abort | None
+    settle: float | None
 
     @property
     def extension(self) -> str:
@@ -161,19 +169,25 @@ class Cache:
     def _set_up(self) -> None:
         self._transports: dict[str, Transport] = {}
         self._lock = threading.Lock()
-        self._used: dict[tuple[str, str | None], CacheEntry] = {}
+        self._provenance = Provenance()
 
     def __repr__(self) -> str:
         return f"Cache({self.store!r}{', offline' if self.offline else ''})"
 
     def __getstate__(self) -> dict[str, Any]:
-        dropped = {"_transports", "_lock", "_used", "_emit"}
+        dropped = {"_transports", "_lock", "_provenance", "_emit"}
         return {name: value for name, value in self.__dict__.items() if name not in dropped}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._emit = Emitter()
         self._set_up()
+
+    def without_network(self) -> Cache:
+        """Give the same cache as a process without network would see it, with a provenance of its own."""
+        offline = copy.copy(self)  # as pickling has it: without connections and listeners
+        offline.offline = True
+        return offline
 
     def __enter__(self) -> Self:
         return self
@@ -200,6 +214,7 @@ class Cache:
         expected_checksum: str | None = None,
         mirrors: Sequence[str] = (),
         abort: Abort | None = None,
+        settle: float | None = None,
     ) -> CacheEntry:
         """Return the local file of a URL, bringing it in if need be.
 
@@ -220,6 +235,10 @@ class Cache:
             Other URLs of the same bytes, tried in order.
         abort : Abort, optional
             Checked while waiting and between pieces; what it raises ends the fetch.
+        settle : float, optional
+            The file may still be growing where it comes from: ask again after this many seconds, and commit
+            only what two answers agree on. A file last modified over an hour ago, or of a declared checksum,
+            is taken at once.
 
         Returns
         -------
@@ -231,7 +250,8 @@ class Cache:
         CacheMiss
             Offline, and not there.
         SourceNotFound, AuthError, TransportError
-            No location gave it; the error is that of the canonical URL.
+            No location gave it; the error is that of the canonical URL. A file that did not settle counts as
+            not found: it is not there yet.
         IntegrityError
             The bytes don't have the declared checksum or length.
         CacheStoreError
@@ -241,7 +261,8 @@ class Cache:
         """
         start = time.perf_counter()
         if url_scheme(resolved_url) is None:
-            entry = _in_place(resolved_url)
+            entry = _in_place(resolved_url, expected_checksum)
+            self.note_in_place(resolved_url, source_loader)
         else:
             wanted = _Wanted(
                 resolved_url=resolved_url,
@@ -253,9 +274,10 @@ class Cache:
                 mirrors=tuple(mirrors),
                 since=datetime.now(UTC),
                 abort=abort,
+                settle=settle if expected_checksum is None else None,
             )
             entry = self._look(wanted) if self.offline else self._look_or_bring(wanted)
-        self._used[entry.key, entry.manifest.sha256_content] = entry
+            self._provenance.note(UsedFile.fetched(entry.key, entry.manifest, source_loader))
         if self._emit:
             self._emit(
                 Fetched(
@@ -275,24 +297,27 @@ class Cache:
         blob = self._find(key, url_extension(resolved_url))
         return None if blob is None else _entry(resolved_url, key, blob, "hit")
 
-    def provenance(self) -> list[dict[str, str | None]]:
+    def note_in_place(self, path: str, source_loader: str | None = None) -> None:
+        """Add a local file that is read where it is to the provenance; nothing if it is not there."""
+        with suppress(OSError):
+            self._provenance.note(UsedFile.in_place(path, source_loader))
+
+    def provenance(self, *, digest: bool = False) -> list[dict[str, str | int | None]]:
         """Return what identifies each file this cache has handed out, in the order of first use; JSON-ready.
+
+        Parameters
+        ----------
+        digest : bool
+            Also read the files that were used in place, for their digests.
 
         Returns
         -------
         list of dict
-            ``url`` (without credentials), ``key``, ``sha256_content``, ``fetched_at``. A file that changed in
-            the course of the run is there once with each content; the digest of a file read in place is None.
+            The fields of :class:`~earthsciio.cache.provenance.UsedFile`. A file that changed in the course of
+            the run is there once with each content. A file read in place has ``modified`` instead of
+            ``fetched_at``; its digest is None unless asked for, and if it has changed since it was used.
         """
-        return [
-            {
-                "url": entry.manifest.url,
-                "key": entry.key,
-                "sha256_content": entry.manifest.sha256_content,
-                "fetched_at": entry.manifest.fetched_at,
-            }
-            for entry in list(self._used.values())
-        ]
+        return self._provenance.records(digest=digest)
 
     # -- looking ------------------------------------------------------------------------------------------
 
@@ -377,6 +402,8 @@ class Cache:
             # The blob vanished between the question and the answer: ask once more, unconditionally.
             sink.restart()
             result = self._transfer(location, wanted, None, sink)
+        if wanted.settle is not None:
+            self._see_it_settled(location, wanted, sink, result, wanted.settle)
         if result.not_modified:
             raise TransportError(
                 '"not modified" is no answer to an unconditional request', file=redact(location)
@@ -398,7 +425,22 @@ class Cache:
         _log.info("fetched %s: %d bytes", redact(location), sink.size)
         return _entry(wanted.resolved_url, wanted.key, blob, "downloaded")
 
-    def _transfer(self, location: str, wanted: _Wanted, known: Manifest | None, sink: Staging) -> FetchResult:
+    def _see_it_settled(
+        self, location: str, wanted: _Wanted, sink: Staging, result: FetchResult, pause: float
+    ) -> None:
+        """Ask again whether the bytes that came are all there will be."""
+        if result.not_modified or _is_old(result.last_modified):
+            return
+        sleep(pause, wanted.abort)
+        seen = Manifest(url=location, etag=result.etag, last_modified=result.last_modified)
+        second = _Digest(wanted.abort)
+        answer = self._transfer(location, wanted, seen, second)
+        if not (answer.not_modified or (second.size, second.sha256) == (sink.size, sink.sha256)):
+            raise SourceNotFound(
+                "the file is still being written", file=redact(location), bytes=sink.size, settle=pause
+            )
+
+    def _transfer(self, location: str, wanted: _Wanted, known: Manifest | None, sink: Sink) -> FetchResult:
         url, byte_range = split_range(location)
         if byte_range is None:
             byte_range = split_range(wanted.resolved_url)[1]  # a mirror of a range may be named without it
@@ -412,6 +454,8 @@ class Cache:
             auth_realm=wanted.auth_realm,
             abort=wanted.abort,
         )
+        if self._emit:
+            sink = _Watched(sink, redact(wanted.resolved_url), self._emit)
         return self._transport(url).fetch(request, sink)
 
     def _confirm(
@@ -438,17 +482,72 @@ class Cache:
             return self._transports[scheme]
 
 
+class _Watched:
+    """A sink that tells listeners how far it is."""
+
+    def __init__(self, sink: Sink, url: str, emit: Emitter) -> None:
+        self._sink = sink
+        self._url = url
+        self._emit = emit
+
+    @property
+    def size(self) -> int:
+        return self._sink.size
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._sink.write(data)
+        self._emit(Receiving(url=self._url, nbytes=self._sink.size))
+
+    def restart(self) -> None:
+        self._sink.restart()
+
+
+class _Digest:
+    """A sink that keeps the digest only."""
+
+    def __init__(self, abort: Abort | None) -> None:
+        self._abort = abort
+        self.restart()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._abort is not None:
+            self._abort.check()
+        self._hash.update(data)
+        self.size += len(data)
+
+    def restart(self) -> None:
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+
 def _offline_by_environment() -> bool:
     return os.environ.get("EARTHSCI_OFFLINE", "").strip().lower() in _TRUE
 
 
-def _in_place(path: str) -> CacheEntry:
+def _in_place(path: str, checksum: str | None = None) -> CacheEntry:
     local = Path(path).expanduser()
     try:
         size = local.stat().st_size
+        wrong = checksum is not None and sha256_file(local) != parse_checksum(checksum)
     except OSError as error:
         raise SourceNotFound(f"the local file can't be read: {error.strerror}", file=local) from error
+    if wrong:
+        raise IntegrityError("the bytes do not have the declared checksum", file=local, declared=checksum)
     return CacheEntry(cache_key(path), local, Manifest(url=path, bytes=size), "hit")
+
+
+def _is_old(last_modified: str | None) -> bool:
+    """Whether a file was last modified so long ago that nobody writes it now, whatever the clocks say."""
+    try:
+        when = parsedate_to_datetime(last_modified or "")
+    except ValueError:
+        return False
+    when = when.replace(tzinfo=UTC) if when.tzinfo is None else when
+    return datetime.now(UTC) - when > _WRITTEN
 
 
 def _entry(resolved_url: str, key: str, blob: StoredBlob, status: FetchStatus) -> CacheEntry:

@@ -19,7 +19,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -43,6 +43,7 @@ __all__ = [
     "hold",
     "lock_path",
     "probe_lock_kind",
+    "sleep",
     "sweep",
 ]
 
@@ -62,6 +63,18 @@ class Abort(Protocol):
 
     def check(self) -> None:
         """Raise if the work is no longer wanted."""
+
+
+def sleep(seconds: float, abort: Abort | None, nap: Callable[[float], None] = time.sleep) -> None:
+    """Sleep, in naps short enough that an abort is noticed between them."""
+    if abort is None:
+        nap(seconds)
+        return
+    while seconds > 0:
+        abort.check()
+        nap(min(seconds, 0.2))
+        seconds -= 0.2
+    abort.check()
 
 
 @dataclass(frozen=True, slots=True)

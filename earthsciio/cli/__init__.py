@@ -16,6 +16,10 @@ COMMANDS: Final = (
         "open the first and last files of every source, and say what is wrong",
     ),
     Command("inspect", "earthsciio.cli.inspect", "show what is in a file, or in the first file of a source"),
+    Command(
+        "warm", "earthsciio.cli.warm", "bring the files a run needs into the cache, for a run without network"
+    ),
+    Command("cache", "earthsciio.cli.cache", "list, verify or prune the cache"),
     Command("schema", "earthsciio.cli.schema", "print the JSON Schema of source and case files"),
 )
 

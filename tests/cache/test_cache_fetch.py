@@ -37,7 +37,7 @@ from earthsciio.errors import (
     SourceNotFound,
     TransportError,
 )
-from earthsciio.events import Fetched
+from earthsciio.events import Fetched, Receiving
 
 
 @pytest.fixture
@@ -529,6 +529,9 @@ def test_listeners_are_told_of_each_fetch(tmp_path, source):
     cache = Cache(root=tmp_path / "cache", offline=False, listeners=[events.append])
     cache.fetch(source.as_uri())
     cache.fetch(source.as_uri())
+    came = [event for event in events if isinstance(event, Receiving)]
+    assert [(event.url, event.nbytes) for event in came][-1] == (source.as_uri(), 10000)
+    events = [event for event in events if event not in came]
     assert all(isinstance(event, Fetched) for event in events)
     assert [(event.url, event.status, event.nbytes) for event in events] == [
         (source.as_uri(), "downloaded", 10000),

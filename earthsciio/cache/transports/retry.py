@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from earthsciio.cache.locks import sleep as pause
 from earthsciio.errors import TransportError
 
 from . import FetchRequest, Sink
@@ -96,17 +97,7 @@ def persist(
             raise _given_up(signal.error, f"it asks to wait {wait:.0f} s")
         if failures >= policy.attempts:
             raise _given_up(signal.error, f"{failures} attempts in a row" if failures > 1 else "")
-        _pause(max(policy.pause(failures), wait), request, sleep)
-
-
-def _pause(seconds: float, request: FetchRequest, sleep: Callable[[float], None]) -> None:
-    if request.abort is None:
-        sleep(seconds)
-        return
-    while seconds > 0:
-        request.abort.check()
-        sleep(min(seconds, 0.2))
-        seconds -= 0.2
+        pause(max(policy.pause(failures), wait), request.abort, sleep)
 
 
 def _given_up(error: TransportError, why: str) -> TransportError:

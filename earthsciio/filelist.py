@@ -1,0 +1,106 @@
+"""The files a source is made of, listed before anybody has looked for them.
+
+One :class:`SourceFile` says all the cache needs to bring a file in. Providers list theirs from the
+declaration alone (:meth:`Provider.files <earthsciio.provider.Provider.files>`), and whoever fetches, a read,
+``prefetch`` or the warmer, fetches by that list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from .cache import CacheEntry, FilePeriod
+from .cache.cache import Cache
+from .cache.locks import Abort
+from .source import DataSource
+
+__all__ = ["SourceFile", "is_local_path", "merge"]
+
+
+def is_local_path(url: str) -> bool:
+    """Whether a URL is a plain path, read in place rather than through the cache."""
+    scheme = urlsplit(url).scheme
+    return len(scheme) <= 1  # none, or a drive letter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """One file of a source.
+
+    Parameters
+    ----------
+    source : str
+        Name of the source.
+    url : str
+        Its canonical URL, or a local path.
+    start : int or None
+        Start of its period, an instant of the source's calendar; None of a CONST source.
+    period : FilePeriod or None
+        When its contents are final; None of a CONST source, whose file never changes.
+    mirrors : tuple of str
+        Other URLs of the same bytes, in order.
+    auth_realm : str or None
+        Which credentials fetch it.
+    checksum : str or None
+        The SHA-256 its bytes must have.
+    """
+
+    source: str
+    url: str
+    start: int | None = None
+    period: FilePeriod | None = None
+    mirrors: tuple[str, ...] = ()
+    auth_realm: str | None = None
+    checksum: str | None = None
+
+    @classmethod
+    def of(cls, source: DataSource, start: int | None) -> SourceFile:
+        """Give the file of a source whose period starts at `start`."""
+        at, period = None, None
+        if start is not None:
+            assert source.temporal is not None
+            cadence = source.temporal.cadence
+            at = cadence.calendar.time(start)
+            closes = cadence.next_file_start(start) if cadence.files is not None else cadence.end
+            period = FilePeriod(None if closes is None else cadence.calendar.time(closes))
+        return cls(
+            source=source.name,
+            url=source.resolve_url(at),
+            start=start,
+            period=period,
+            mirrors=source.resolve_mirrors(at),
+            auth_realm=source.auth_realm,
+        )
+
+    @property
+    def in_place(self) -> bool:
+        """Whether it is a local path, which no cache holds."""
+        return is_local_path(self.url)
+
+    def fetch(self, cache: Cache, *, abort: Abort | None = None, settle: float | None = None) -> CacheEntry:
+        """Bring it into a cache, or find it there; errors and options are those of ``Cache.fetch``."""
+        return cache.fetch(
+            self.url,
+            source_loader=self.source,
+            auth_realm=self.auth_realm,
+            temporal=self.period,
+            expected_checksum=self.checksum,
+            mirrors=self.mirrors,
+            abort=abort,
+            settle=settle,
+        )
+
+
+def merge(files: Iterable[SourceFile]) -> list[SourceFile]:
+    """List files of several sources, each URL once: constants first, then as their periods begin.
+
+    A URL that is constant for one source and of a period for another is of that period: it may change.
+    """
+    merged: dict[str, SourceFile] = {}
+    for file in files:
+        known = merged.get(file.url)
+        if known is None or (known.period is None and file.period is not None):
+            merged[file.url] = file
+    return sorted(merged.values(), key=lambda file: (file.start is not None, file.start or 0))
