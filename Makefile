@@ -51,5 +51,21 @@ soak: $(TEST)
 fuzz-values: $(TEST)
 	EARTHSCIIO_FUZZ_EXAMPLES=4000 $(PY) -m pytest -q --timeout=0 tests/values/test_properties.py
 
+## thousands of damaged files through the engine
+fuzz-engine: $(TEST)
+	$(PY) -m pytest -q -m soak --timeout=0 tests/decode/test_engine_damage.py
+
+## decoding beside every reader people use, and beside what the machine can do
+bench-decode: $(BENCH)
+	$(PY) benchmarks/decode.py
+
+## what prefetching hides
+bench-prefetch: $(BENCH)
+	$(PY) benchmarks/prefetch.py
+
+## what `import earthsciio` costs
+bench-import: $(BENCH)
+	$(PY) benchmarks/import_time.py
+
 clean:
 	rm -rf $(VENV) demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -18,6 +18,7 @@ from .cache import (
     store_registry,
     transport_registry,
 )
+from .decode import set_decode_threads
 from .errors import (
     AuthError,
     BackendNotRegistered,
@@ -116,6 +117,7 @@ __all__ = [
     "range_keyed_url",
     "reader_option_names",
     "revolve",
+    "set_decode_threads",
     "sha256_bytes",
     "sha256_file",
     "store_registry",

@@ -414,10 +414,21 @@ def _is_group(file: h5py.File, path: str) -> bool:
 
 
 def _groups(file: h5py.File) -> list[str]:
+    """Name every group, root first. Link by link: HDF5's own walk crashes on some damaged files."""
     import h5py
 
     found = ["/"]
-    file.visititems(lambda name, item: found.append(f"/{name}") if isinstance(item, h5py.Group) else None)
+    seen = {h5py.h5o.get_info(file.id).addr}
+    for level in found:  # grows as it goes
+        group = file[level]
+        for name in group:
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                continue
+            if group.get(name, getclass=True) is h5py.Group:
+                address = h5py.h5o.get_info(group[name].id).addr
+                if address not in seen:
+                    seen.add(address)
+                    found.append(posixpath.join(level, name))
     return found
 
 
