@@ -96,7 +96,14 @@ def files_of_case(
                 hint="Declare its end or the case's, or say until when (--end)",
             )  # fmt: skip
     offline = Cache(offline=True)  # listing asks no cache
-    return {name: Provider(source, offline, clip).files() for name, source in chosen.items()}
+    listed: dict[str, list[SourceFile]] = {}
+    for name, source in chosen.items():
+        try:
+            listed[name] = Provider(source, offline, clip).files()
+        except EarthSciIOError as error:
+            error.context.setdefault("source", name)
+            raise
+    return listed
 
 
 def _common(
@@ -234,14 +241,15 @@ class _Run:
         try:
             for thread in threads:
                 thread.start()
-            for thread in threads:
-                thread.join()
-        except BaseException:
+            with self._changed:  # an interrupted join would take a running thread for one that has ended
+                while len(self._results) < len(self._files) and not self._abort.is_set():
+                    self._changed.wait()
+        finally:
             self._stop()
             until = time.monotonic() + _LEAVE_S
             for thread in threads:
-                thread.join(max(0.0, until - time.monotonic()))
-            raise
+                if thread.ident is not None:
+                    thread.join(max(0.0, until - time.monotonic()))
         if self._failure is not None:
             raise self._failure
         return [self._results[index] for index in range(len(self._files))]

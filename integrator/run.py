@@ -114,6 +114,8 @@ class Outcome:
         steps; where it was measured.
     lanes : list of Lane
         Who did what when.
+    provenance : list of dict
+        The files the run used, on any rank: fields of :class:`earthsciio.cache.provenance.UsedFile`.
     """
 
     figures: Figures
@@ -127,6 +129,7 @@ class Outcome:
     identity: tuple[float, float] | None
     device: Figures | None
     lanes: list[Lane] = field(default_factory=list)
+    provenance: list[dict[str, Any]] = field(default_factory=list)
 
 
 class _DecodeLog:
@@ -162,8 +165,9 @@ class CaseRun:
         self.rank = 0 if comm is None else comm.Get_rank()
         if case.window is not None:
             raise Unsupported("a case on a part of the grid", file=case.file, hint="Leave `window` out")
+        self.cache = case.open_cache()
         self.members: dict[str, Provider] = {
-            name: provider for name, provider in case.providers().items() if not provider.is_const
+            name: provider for name, provider in case.providers(self.cache).items() if not provider.is_const
         }
         axes = self._shared(self._read_axes)
         self.setup: ModelSetup = set_up_model(case.model.name, case.model.parameters, axes, comm)
@@ -284,6 +288,7 @@ def run_case(
         figures, device = with_references(run, boundaries, direction, figures, result.report)
     reports = gather_reports(comm, result.report)
     decoded = _gather(comm, log.intervals)
+    used = _gather(comm, run.cache.provenance())
     start, end = run.setup.initial, result.state
     fields = [run.blocks.gather(block) for block in (start, end, run.setup.volume)]
     gradient = None if result.gradient is None else run.blocks.gather(result.gradient)
@@ -292,14 +297,14 @@ def run_case(
     if result.gradient is not None:
         identity = (run.dot(end, run.setup.weights), run.dot(start, result.gradient))
     run.close()
-    if reports is None or decoded is None:
+    if reports is None or decoded is None or used is None:
         return None
     whole = [np.asarray(values) for values in fields]
     return Outcome(
         figures,
         *run.setup.axes,
         whole[0], whole[1], gradient, whole[2],
-        mass, identity, device, _lanes(reports, decoded),
+        mass, identity, device, _lanes(reports, decoded), _once(used),
     )  # fmt: skip
 
 
@@ -339,6 +344,15 @@ def _share(comm: MPI.Intracomm | None, value: Any) -> list[Any]:
     parcel = broadcast(comm, None if values is None else pickle.dumps(values))
     everywhere: list[Any] = pickle.loads(parcel)  # noqa: S301 - our ranks
     return everywhere
+
+
+def _once(used: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Join the ranks' records of the files they used, each version once."""
+    joined: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for record in (record for records in used for record in records):
+        version = tuple(record[name] for name in ("key", "sha256_content", "bytes", "modified"))
+        joined.setdefault(version, record)
+    return list(joined.values())
 
 
 def _lanes(reports: list[SweepReport], decoded: list[Mapping[str, list[Interval]]]) -> list[Lane]:

@@ -247,7 +247,7 @@ def _print_json(
         "seconds": round(seconds, 3),
         "offline_ready": not faults,
         "problems": [{"source": name, "url": url, "error": text} for name, url, text in faults],
-        "files": [
+        "files_warmed": [
             {
                 **_plain(file),
                 "status": by_url[file.url].status,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--measure", action="store_true", help="make the reference runs that AU and hidden need"
     )
     parser.add_argument(
-        "--out", type=Path, help="folder for report.md and pictures, instead of the case's own"
+        "--out",
+        type=Path,
+        help="folder for report.md, provenance.json and pictures, instead of the case's own",
     )
     parser.add_argument("--save", type=Path, help="also keep the outcome for other programs, as a pickle")
 
@@ -56,6 +59,8 @@ def _tell(name: str, outcome: Outcome, folder: Path | None, *, plots: bool) -> N
     if folder is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
+    files = json.dumps({"case": name, "files": outcome.provenance}, indent=2)
+    (folder / "provenance.json").write_text(files + "\n", encoding="utf-8")
     text = [f"# {name}", "", text_table(rows, markdown=True), "", *(f"- {line}" for line in summary(outcome))]
     if plots:
         write_pictures(folder, name, outcome)
