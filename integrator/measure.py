@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .figures import Figures, figures_of
 from .ranks import maximum
-from .run import Figures, figures_of
 from .sweep import SweepReport
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def with_references(
     idle = compute_alone(run, boundaries, direction, sleeping)
     forcing = run.forcing()
     slept = run.sweep(forcing, boundaries, direction, sleeping).report
-    device = figures_of(run, slept, forcing.stats(), figures.epochs)
+    device = figures_of(run.comm, slept, forcing.stats(), figures.epochs)
     forcing.close()
     return figures, replace(device, compute_alone_s=_slowest(run, idle.total), decode_alone_s=decode_s)
 

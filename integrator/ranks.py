@@ -29,7 +29,18 @@ from earthsciio.errors import EarthSciIOError
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["RankError", "agree", "broadcast", "gather", "install_excepthooks", "maximum", "receive", "wait"]
+__all__ = [
+    "RankError",
+    "agree",
+    "broadcast",
+    "gather",
+    "gather_objects",
+    "install_excepthooks",
+    "maximum",
+    "receive",
+    "share_objects",
+    "wait",
+]
 
 #: Seconds between the traceback and Abort: the launcher drops output it has not read when it kills the job.
 _FLUSH_S = 0.2
@@ -167,6 +178,21 @@ def gather(comm: MPI.Comm | None, payload: bytes, *, root: int = 0) -> list[byte
     joined = np.empty(int(lengths.sum()), np.uint8)
     wait(comm.Igatherv(mine, [joined, lengths], root=root))
     return [part.tobytes() for part in np.split(joined, np.cumsum(lengths)[:-1])]
+
+
+def gather_objects(comm: MPI.Intracomm | None, value: Any) -> list[Any] | None:
+    """Collect a value of every rank on rank 0, by rank; None on the others. Collective."""
+    parcels = gather(comm, pickle.dumps(value))
+    return None if parcels is None else [pickle.loads(parcel) for parcel in parcels]  # noqa: S301 - our ranks
+
+
+def share_objects(comm: MPI.Intracomm | None, value: Any) -> list[Any]:
+    """Collect a value of every rank on every rank, by rank. Collective."""
+    values = gather_objects(comm, value)
+    everywhere: list[Any] = pickle.loads(  # noqa: S301 - likewise
+        broadcast(comm, None if values is None else pickle.dumps(values))
+    )
+    return everywhere
 
 
 def install_excepthooks(comm: MPI.Comm) -> Callable[[], None]:

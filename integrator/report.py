@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from .figures import Figures
 from .pictures import draw_maps, draw_timeline
-from .run import Figures, Outcome
+from .run import Outcome
 
 __all__ = ["HEADINGS", "row", "summary", "text_table", "write_pictures"]
 

@@ -9,7 +9,6 @@ alone without the model, which :mod:`integrator.measure` makes.
 from __future__ import annotations
 
 import pickle
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,9 +22,10 @@ from earthsciio.fields import Array
 from earthsciio.timeaxis import encode_times
 
 from .blocks import Blocks
+from .figures import Figures, figures_of
 from .models.setup import ModelSetup, set_up_model
 from .pictures import Lane
-from .ranks import agree, broadcast, gather, maximum
+from .ranks import agree, broadcast, gather_objects
 from .restart import Restart
 from .scatter import OwnForcing, ReaderForcing, open_forcing
 from .sweep import Interval, SweepReport, SweepResult, adjoint, forward, gather_reports
@@ -36,57 +36,7 @@ if TYPE_CHECKING:
     from earthsciio.declare import Case
     from earthsciio.provider import Provider
 
-__all__ = ["CaseRun", "Figures", "Outcome", "figures_of", "run_case"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """What a run cost; seconds are the slowest rank's.
-
-    Attributes
-    ----------
-    ranks, epochs, takes : int
-        Ranks, epochs of the case, and epochs taken, replays counted.
-    decode_s : float
-        Seconds of decoding, summed over the workers of all readers.
-    waited_s, first_wait_s : float
-        Seconds in ``take``, the first one's apart.
-    compute_s, total_s : float
-        Seconds in the model, and of the sweep.
-    records, bytes_decoded : int
-        Records decoded and bytes they became, per node.
-    compute_alone_s, decode_alone_s : float or None
-        The reference runs, where they were made.
-    """
-
-    ranks: int
-    epochs: int
-    takes: int
-    decode_s: float
-    waited_s: float
-    first_wait_s: float
-    compute_s: float
-    total_s: float
-    records: int
-    bytes_decoded: int
-    compute_alone_s: float | None = None
-    decode_alone_s: float | None = None
-
-    @property
-    def au(self) -> float | None:
-        """``compute_alone / total``, the first take's wait left out of `total`."""
-        if self.compute_alone_s is None:
-            return None
-        return self.compute_alone_s / (self.total_s - self.first_wait_s)
-
-    @property
-    def hidden(self) -> float | None:
-        """``1 - (total - compute_alone) / decode_sync_alone``; None where decode is under 10 % of compute."""
-        if self.compute_alone_s is None or not self.decode_alone_s:
-            return None
-        if self.decode_alone_s < 0.1 * self.compute_alone_s:
-            return None
-        return 1 - (self.total_s - self.first_wait_s - self.compute_alone_s) / self.decode_alone_s
+__all__ = ["CaseRun", "Outcome", "run_case"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,14 +231,14 @@ def run_case(
         # not collective: on the way out of an error the other ranks may be elsewhere
         if forcing.group is not None:
             forcing.group.close()
-    figures, device = figures_of(run, result.report, stats, len(boundaries) - 1), None
+    figures, device = figures_of(comm, result.report, stats, len(boundaries) - 1), None
     if measure:
         from .measure import with_references
 
         figures, device = with_references(run, boundaries, direction, figures, result.report)
     reports = gather_reports(comm, result.report)
-    decoded = _gather(comm, log.intervals)
-    used = _gather(comm, run.cache.provenance())
+    decoded = gather_objects(comm, log.intervals)
+    used = gather_objects(comm, run.cache.provenance())
     start, end = run.setup.initial, result.state
     fields = [run.blocks.gather(block) for block in (start, end, run.setup.volume)]
     gradient = None if result.gradient is None else run.blocks.gather(result.gradient)
@@ -306,44 +256,6 @@ def run_case(
         whole[0], whole[1], gradient, whole[2],
         mass, identity, device, _lanes(reports, decoded), _once(used),
     )  # fmt: skip
-
-
-def figures_of(run: CaseRun, report: SweepReport, stats: Any, epochs: int) -> Figures:
-    """Collect the figures of a sweep from all ranks; collective."""
-    slowest = maximum(
-        run.comm,
-        np.array([report.waited - report.first_wait, report.first_wait, report.computed, report.total]),
-    )
-    mine = (0.0, 0, 0) if stats is None else (stats.decode_s, stats.records_decoded, stats.bytes_out)
-    everywhere = _share(run.comm, (socket.gethostname(), mine))
-    nodes = len({host for host, _ in everywhere})
-    decode_s, records, decoded = (sum(column) for column in zip(*(row for _, row in everywhere), strict=True))
-    return Figures(
-        ranks=run.setup.partition.ranks,
-        epochs=epochs,
-        takes=report.epochs,
-        decode_s=decode_s,
-        waited_s=float(slowest[0]),
-        first_wait_s=float(slowest[1]),
-        compute_s=float(slowest[2]),
-        total_s=float(slowest[3]),
-        records=round(records / nodes),
-        bytes_decoded=round(decoded / nodes),
-    )
-
-
-def _gather(comm: MPI.Intracomm | None, value: Any) -> list[Any] | None:
-    """Collect a value of every rank on rank 0."""
-    parcels = gather(comm, pickle.dumps(value))
-    return None if parcels is None else [pickle.loads(parcel) for parcel in parcels]  # noqa: S301 - our ranks
-
-
-def _share(comm: MPI.Intracomm | None, value: Any) -> list[Any]:
-    """Collect a value of every rank on every rank."""
-    values = _gather(comm, value)
-    parcel = broadcast(comm, None if values is None else pickle.dumps(values))
-    everywhere: list[Any] = pickle.loads(parcel)  # noqa: S301 - our ranks
-    return everywhere
 
 
 def _once(used: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:

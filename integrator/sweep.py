@@ -10,7 +10,6 @@ the forcing can decode ahead; then for real.
 
 from __future__ import annotations
 
-import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from earthsciio.errors import DeclarationError, Unsupported
 
-from .ranks import gather
+from .ranks import gather_objects
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -376,7 +375,6 @@ class _Sweep:
         return SweepResult(final, lam, self.report)
 
 
-def gather_reports(comm: MPI.Comm | None, report: SweepReport) -> list[SweepReport] | None:
+def gather_reports(comm: MPI.Intracomm | None, report: SweepReport) -> list[SweepReport] | None:
     """Collect the reports of all ranks on rank 0, by rank; None on the others. Collective."""
-    parcels = gather(comm, pickle.dumps(report))
-    return None if parcels is None else [pickle.loads(parcel) for parcel in parcels]  # noqa: S301 - our ranks
+    return gather_objects(comm, report)
