@@ -1,4 +1,4 @@
-"""Warming against doing it by hand: our cache and `curl`, `sha256sum`, `sync`, from one loopback server.
+"""Warming against doing it by hand: our warmer and `curl`, `sha256sum`, `sync`, from one loopback server.
 
     python benchmarks/cache_download.py [--files 64] [--mbytes 32] [--jobs 4] [--throttle MB/s]
 
@@ -56,9 +56,13 @@ def serve(connection, size: int, rate: float | None) -> None:
 
 def by_cache(urls: list[str], folder: Path, jobs: int) -> set[str]:
     from earthsciio.cache import Cache
+    from earthsciio.filelist import SourceFile
+    from earthsciio.warm import warm
 
-    with Cache(root=folder, offline=False) as cache, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        return {entry.manifest.sha256_content for entry in pool.map(cache.fetch, urls)}
+    files = [SourceFile(source="winds", url=url) for url in urls]
+    with Cache(root=folder, offline=False) as cache:
+        assert {each.status for each in warm(files, cache, jobs=jobs)} == {"downloaded"}
+        return {str(used["sha256_content"]) for used in cache.provenance()}
 
 
 def by_hand(urls: list[str], folder: Path, jobs: int) -> set[str]:
