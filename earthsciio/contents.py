@@ -218,8 +218,14 @@ def _is_carried(info: ArrayInfo, carried: list[set[str]]) -> bool:
 def _time_coordinate(
     arrays: Mapping[str, ArrayInfo], fields: Mapping[str, Variable], time_dim: str, path: str
 ) -> str | None:
-    """Find the variable that dates the records: named like the dimension, or with time units on it."""
-    if time_dim in arrays and arrays[time_dim].dims in ((time_dim,), ()):
+    """Find the variable that dates the records: named like the dimension, or with time units on it.
+
+    One named like the dimension that has no units at all is a mere index, if another dates the records.
+    """
+    namesake = arrays.get(time_dim)
+    if namesake is not None and namesake.dims not in ((time_dim,), ()):
+        namesake = None
+    if namesake is not None and "units" in namesake.attrs:
         return time_dim
     dated = [
         name
@@ -236,7 +242,9 @@ def _time_coordinate(
             f"several variables could date the records along {time_dim!r}: {preferred}",
             file=path, hint="Name one of them in the fields' `coordinates` attribute",
         )  # fmt: skip
-    return preferred[0] if preferred else None
+    if not preferred:
+        return None if namesake is None else time_dim
+    return preferred[0]
 
 
 def _refuse_other_time_dimension(

@@ -484,6 +484,29 @@ def test_the_time_of_nemo_files_is_the_one_the_fields_name(tmp_path):
 
 
 # spec: T2.1
+def test_a_namesake_of_the_time_dimension_without_units_dates_nothing_where_another_variable_does(tmp_path):
+    _nemo(tmp_path / "a.nc", 1)
+    _nemo(tmp_path / "b.nc", 1)
+    for name in ("a.nc", "b.nc"):  # as NEMO's grid files have it
+        with netCDF4.Dataset(tmp_path / name, "a") as file:
+            counter = file.createVariable("time_counter", "f8", ("time_counter",))
+            counter.axis = "T"
+            counter[:] = [7]
+    with netCDF4.Dataset(tmp_path / "b.nc", "a") as file:
+        for name in ("time_centered", "time_instant"):
+            file[name].delncattr("units")
+
+    def sample(name):
+        how = {"variables": ("tos",), "time_dim": "time_counter"}
+        return provider(tmp_path / name, utc(2000, 1, 15), "P1M", **how).sample_at(utc(2000, 1, 15))
+
+    assert sample("a.nc").times == (utc(2000, 1, 15),)
+    assert sample("a.nc")["time_counter"].data == 7  # a coordinate as any other
+    with pytest.raises(TimeAxisError, match=r"do not date.*b\.nc"):  # nothing else does, and no fallback
+        sample("b.nc")
+
+
+# spec: T2.1
 def test_two_variables_that_could_date_the_records_are_an_error_naming_both(tmp_path):
     _nemo(tmp_path / "a.nc", 1)
     with netCDF4.Dataset(tmp_path / "a.nc", "a") as file:
