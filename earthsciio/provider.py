@@ -19,7 +19,7 @@ import numpy as np
 from .assembly import bracket, check_same_grid, unshared, write_in_place
 from .cache import Cache
 from .contents import Contents, Variable
-from .decode import ArrayRequest, decode_arrays
+from .decode import ArrayRequest, DecodeOptions, decode_arrays
 from .decode.abort import AbortToken
 from .decode.plan import ArrayPlan, plan_reads
 from .errors import DecodeError, FileFormatError, SelectionError, VariableNotFound
@@ -27,7 +27,18 @@ from .fields import NativeDataset, NativeField, Time
 from .filelist import SourceFile
 from .formats import Reader, create_reader
 from .formats import supports_selection as reader_supports_selection
-from .records import Allocate, DecodedRecord, OutputSpec, RecordLayout, RecordRef, Resolved, new_array
+from .records import (
+    Allocate,
+    ChunkSpan,
+    DecodedRecord,
+    Keep,
+    OutputSpec,
+    RecordLayout,
+    RecordRef,
+    Resolved,
+    SpanUse,
+    new_array,
+)
 from .registry import Registry
 from .selection import AxesSelection, Points, SelectionLike, Span, Window, parse_selection, resolve
 from .series import FileSeries
@@ -40,11 +51,12 @@ __all__ = ["Provider"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _VariablePlan:
-    """How one variable of a record is read through K Windows."""
+    """How one variable of a record is read through K Windows; `span`: which records share its chunks."""
 
     variable: Variable
     is_coord: bool
     plan: ArrayPlan
+    span: ChunkSpan | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -463,14 +475,20 @@ class Provider:
         for name, variable in {**view.read_coords, **(contents.fields if fields else {})}.items():
             selectors = [_at_record(variable, axes[name], record.index) for axes in view.selected]
             plan = plan_reads(variable.info.shape, variable.info.chunks, selectors)
-            plans.append(_VariablePlan(variable, name not in contents.fields, plan))
+            span = _span(variable, record)
+            plans.append(_VariablePlan(variable, name not in contents.fields, plan, span))
             pinned = record.index is not None
             shapes = [variable.drop_time(shape) if pinned else shape for shape in plan.shapes]
             outputs += [OutputSpec(w, name, shape, variable.spec.out) for w, shape in enumerate(shapes)]
         file_plan = _FilePlan(
             path, tuple(plans), len(windows), contents.bracket_axes(), contents.time_name, view
         )
-        return RecordLayout(tuple(outputs), file_plan)
+        spans = {plan.span for plan in plans if plan.span is not None}
+        return RecordLayout(tuple(outputs), file_plan, tuple(self._use(contents, record, s) for s in spans))
+
+    def _use(self, contents: Contents, record: RecordRef, span: ChunkSpan) -> SpanUse:
+        assert record.index is not None
+        return SpanUse(span, *self._series.neighbours(contents, record.index, span.first, span.stop))
 
     def assembly_nbytes(self, resolved: Resolved, layouts: Sequence[RecordLayout]) -> int:
         """Bytes that :meth:`assemble` will allocate: both halves of every bracketed array."""
@@ -486,9 +504,16 @@ class Provider:
         return total
 
     def decode_record(
-        self, record: RecordRef, layout: RecordLayout, allocate: Allocate, abort: AbortToken
+        self,
+        record: RecordRef,
+        layout: RecordLayout,
+        allocate: Allocate,
+        abort: AbortToken,
+        keep: Keep | None = None,
     ) -> DecodedRecord:
         """Decode one record; asks `allocate` once per output of `layout`, in its order.
+
+        The chunks of `keep` are taken from its pool, or left there.
 
         Raises
         ------
@@ -511,15 +536,19 @@ class Provider:
                 kind = coords if each.is_coord else fields
                 kind[window][variable.info.name] = NativeField(out, dims, variable.attrs)
             full = [np.expand_dims(out, axis) for out in outs] if pinned and axis is not None else outs
-            requests.append(ArrayRequest(variable.info, variable.spec, each.plan, tuple(full)))
+            kept = each.span if keep is not None and each.span in keep.spans else False
+            requests.append(ArrayRequest(variable.info, variable.spec, each.plan, tuple(full), kept))
+        pool, next_use = (None, None) if keep is None else (keep.pool, keep.next_use)
+        options = DecodeOptions(self.reader.on_bad_chunk, self.reader.verify, pool, next_use)
         with self._series.open(plan.path, record.url) as (file, contents):
             self._check_version(record, contents, plan.path)
-            report = decode_arrays(file, requests, abort)
-            for window, kept in enumerate(plan.view.kept_coords(file, abort)):
-                coords[window].update(kept)
+            report = decode_arrays(file, requests, abort, options=options)
+            for window, shared in enumerate(plan.view.kept_coords(file, abort)):
+                coords[window].update(shared)
         return DecodedRecord(
-            record, fields, coords, plan.time_axes, plan.time_name, report.bytes_read, report.fallbacks
-        )
+            record, fields, coords, plan.time_axes, plan.time_name, report.bytes_read,
+            report.chunks, report.reused, report.fallbacks,
+        )  # fmt: skip
 
     def assemble(
         self, resolved: Resolved, records: Sequence[DecodedRecord], allocate: Allocate
@@ -599,6 +628,16 @@ class Provider:
                     f"dimension {dim!r} has length {size}, but {expected} in {reference.identity[0]}",
                     file=path, hint="Declare series on different grids as two sources",
                 )  # fmt: skip
+
+
+def _span(variable: Variable, record: RecordRef) -> ChunkSpan | None:
+    """Give the records that lie in the same chunks of a variable as a record; None for one without time."""
+    axis = variable.time_axis
+    if axis is None or record.index is None:
+        return None
+    first = record.index - record.index % variable.info.chunks[axis]
+    stop = min(first + variable.info.chunks[axis], variable.info.shape[axis])
+    return ChunkSpan(record.identity, first, stop)
 
 
 def _at_record(

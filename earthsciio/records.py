@@ -19,17 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .decode.abort import AbortToken
+    from .decode.pool import ChunkPool
     from .fields import Array, NativeDataset, NativeField, Time
     from .selection import AxesSelection, Window
 
 __all__ = [
     "Allocate",
+    "ChunkSpan",
     "DecodedRecord",
+    "Keep",
     "OutputSpec",
     "RecordLayout",
     "RecordRef",
     "RecordSource",
     "Resolved",
+    "SpanUse",
     "new_array",
 ]
 
@@ -104,6 +108,51 @@ class OutputSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkSpan:
+    """Records of one version of a file that lie in the same stored chunks: ``[first, stop)``."""
+
+    identity: tuple[Any, ...]
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpanUse:
+    """How many anchors of a source take records of a span: those around the anchor of one of its records.
+
+    Attributes
+    ----------
+    span : ChunkSpan
+        Where the record's chunks lie.
+    before, after : int
+        Anchors before and after the record's own.
+    """
+
+    span: ChunkSpan
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Stored chunks that a decode takes from a pool, or leaves there.
+
+    Attributes
+    ----------
+    pool : ChunkPool
+        Keeps them.
+    spans : frozenset of ChunkSpan
+        Which; what lies in other spans is decoded and forgotten.
+    next_use : float
+        When they are needed next; infinity for never.
+    """
+
+    pool: ChunkPool
+    spans: frozenset[ChunkSpan]
+    next_use: float
+
+
+@dataclass(frozen=True, slots=True)
 class RecordLayout:
     """Everything a record decode will write, known before it starts.
 
@@ -113,10 +162,13 @@ class RecordLayout:
         In the order in which the decode asks its allocator for them.
     plan : object
         The provider's own; opaque to others.
+    spans : tuple of SpanUse
+        Where the stored chunks lie that the decode reads, and who else reads them.
     """
 
     outputs: tuple[OutputSpec, ...]
     plan: Any = field(compare=False, repr=False)
+    spans: tuple[SpanUse, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -140,6 +192,8 @@ class DecodedRecord:
         Name of the time coordinate.
     bytes_read : int
         Bytes of stored elements that were read.
+    chunks, chunks_reused : int
+        Stored chunks that were decoded, and those that a pool had decoded already.
     fallbacks : tuple of (str, str)
         Variable and reason, for each array that did not take the fast path.
     """
@@ -150,6 +204,8 @@ class DecodedRecord:
     time_axes: Mapping[str, int] = field(default_factory=dict)
     time_name: str = "time"
     bytes_read: int = 0
+    chunks: int = 0
+    chunks_reused: int = 0
     fallbacks: tuple[tuple[str, str], ...] = ()
 
 
@@ -222,7 +278,12 @@ class RecordSource(Protocol):
         ...
 
     def decode_record(
-        self, record: RecordRef, layout: RecordLayout, allocate: Allocate, abort: AbortToken
+        self,
+        record: RecordRef,
+        layout: RecordLayout,
+        allocate: Allocate,
+        abort: AbortToken,
+        keep: Keep | None = None,
     ) -> DecodedRecord:
         """Decode one record; asks `allocate` once per output of `layout`, in its order."""
         ...

@@ -366,6 +366,35 @@ class FileSeries:
             following = cadence.next_file_start(following)
         return None
 
+    def neighbours(self, contents: Contents, index: int, first: int, stop: int) -> tuple[int, int]:
+        """Say who takes records ``[first, stop)`` of a file, around the anchor of record `index` among them.
+
+        Returns
+        -------
+        before, after : int
+            Anchors before and after that one; those whose brackets end there count too.
+        """
+        cadence, axis = self.cadence, contents.axis
+        before, after = index - first, stop - 1 - index
+        if axis is not None and stop - first > 1:
+
+            def anchor(position: int) -> int:
+                stamp = int(axis.stamps[position])
+                k = cadence.index(stamp)
+                return k + (stamp >= cadence.anchor(k + 1) - cadence.tolerance(k))
+
+            inside = np.flatnonzero((axis.records >= first) & (axis.records < stop))
+            own, low, high = int(np.flatnonzero(axis.records == index)[0]), int(inside[0]), int(inside[-1])
+            here, first_anchor, last_anchor = anchor(own), anchor(low), anchor(high)
+            # an anchor takes the first of the records that lie in its step, and in the file that it lies in
+            if low > 0:
+                first_anchor += anchor(low - 1) == first_anchor
+            elif first_anchor < here:
+                starts = (cadence.file_start(cadence.anchor(k)) for k in (first_anchor, here))
+                first_anchor += next(starts) != next(starts)
+            before, after = here - first_anchor, last_anchor - here
+        return before + self.temporal.brackets, after
+
     def _is_news(self, about: str) -> bool:
         """Whether this is the first warning about something."""
         with self._lock:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from .abort import AbortToken
 from .batch import Batch, Task, build_batch, refusal
 from .codecs import FOREIGN_CALLBACK, program
 from .options import DecodeOptions
-from .pool import ChunkPool, Claim
+from .pool import ChunkKey, ChunkPool, Claim
 from .reference import ArrayRequest, BadChunk
 from .threads import run_batch
 
@@ -69,7 +68,7 @@ def decode(file: EncodedFile, tasks: Sequence[Task], abort: AbortToken, options:
             abort.check()
 
         if options.pool is not None and any(task.request.keep for task in tasks):
-            reused = _run_pooled(batch, file, options, options.pool, abort, run)
+            reused = _run_pooled(batch, options, options.pool, abort, run)
         else:
             reused = 0
             run(batch)
@@ -89,21 +88,20 @@ def decode(file: EncodedFile, tasks: Sequence[Task], abort: AbortToken, options:
 
 
 def _run_pooled(
-    batch: Batch, file: EncodedFile, options: DecodeOptions, pool: ChunkPool, abort: AbortToken,
-    run: Callable[[Batch], None],
-) -> int:  # fmt: skip
+    batch: Batch, options: DecodeOptions, pool: ChunkPool, abort: AbortToken, run: Callable[[Batch], None]
+) -> int:
     """Run a batch whose chunks a pool keeps: load what it has not, then take what others were loading.
 
     Gives the number of chunks that did not have to be decoded.
     """
-    keeps = np.array([task.request.keep for task in batch.tasks])[batch.items[:, t.ARRAY]]
+    keeps = np.array([bool(task.request.keep) for task in batch.tasks])[batch.items[:, t.ARRAY]]
     pooled = np.flatnonzero(keeps & (batch.items[:, t.KIND] == t.STORED))
     held: list[Claim] = []
     reused = 0
     turn, rest = pooled, np.setdiff1d(np.arange(len(batch.items)), pooled)
     try:
         while True:
-            wanted = [(_pool_key(file, batch, int(i)), int(batch.items[i, t.RAW])) for i in turn]
+            wanted = [(_pool_key(batch, int(i)), int(batch.items[i, t.RAW])) for i in turn]
             claims = pool.claim(wanted, options.next_use)
             held += claims
             for index, claim in zip(turn, claims, strict=True):
@@ -127,8 +125,9 @@ def _run_pooled(
         pool.release(held)
 
 
-def _pool_key(file: EncodedFile, batch: Batch, index: int) -> tuple[Any, ...]:
-    return (file, batch.tasks[batch.items[index, t.ARRAY]].request.info.name, batch.chunk(index))
+def _pool_key(batch: Batch, index: int) -> ChunkKey:
+    request = batch.tasks[batch.items[index, t.ARRAY]].request
+    return ChunkKey(request.keep, request.info.key or request.info.name, batch.chunk(index), True)
 
 
 def _failures(batch: Batch) -> list[int]:

@@ -4,7 +4,8 @@ A chunk that spans several records is wanted again with the next record. The poo
 byte budget: a request *claims* what it touches, finds each chunk ready, being loaded by another request, or
 its own to load, and gives the claim back when its outputs are written. What is claimed is never evicted.
 Room is made by dropping what is needed last, where the order of use is known, else what was used longest
-ago. A chunk that could not be loaded leaves no trace: the next request tries again.
+ago. A chunk that could not be loaded leaves no trace: the next request tries again. A prefetch group, whose
+chunks share a budget with its samples, makes room its own way (:mod:`earthsciio.prefetch.chunks`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +22,31 @@ import numpy.typing as npt
 from . import native
 from .abort import AbortToken
 
-__all__ = ["ChunkPool", "Claim", "PoolStats"]
+__all__ = ["ChunkKey", "ChunkPool", "Claim", "PoolStats"]
 
 #: Seconds between looks at the abort word while another request loads.
 _PATIENCE = 0.1
+
+
+class ChunkKey(NamedTuple):
+    """Which chunk: that of equal keys is the same.
+
+    Attributes
+    ----------
+    keep : hashable
+        The request's ``keep``, which says which file.
+    array : str
+        The array in it.
+    chunk : tuple of int
+        Chunk coordinates.
+    encoded : bool
+        Whether the bytes are those that the engine makes of a chunk, and not a format's own.
+    """
+
+    keep: Hashable
+    array: str
+    chunk: tuple[int, ...]
+    encoded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +110,13 @@ class ChunkPool:
     ----------
     max_bytes : int
         What the chunks may take together, claimed ones included. A chunk that has no room is not kept.
+    lock : threading.Condition, optional
+        Protects it. Default: one of its own.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, lock: threading.Condition | None = None) -> None:
         self.max_bytes = max_bytes
-        self._changed = threading.Condition()
+        self._changed = threading.Condition() if lock is None else lock
         self._entries: dict[Hashable, _Entry] = {}
         self._clock = 0
         self._hits = self._loads = self._evicted = self._nbytes = self._peak = 0
@@ -120,9 +145,10 @@ class ChunkPool:
     def _claim(self, key: Hashable, nbytes: int, next_use: float | None) -> Claim:
         entry = self._entries.get(key)
         if entry is None:
-            if not self._make_room(nbytes):
+            data = self._obtain(nbytes, next_use)
+            if data is None:
                 return Claim(key, None)
-            entry = _Entry(native.SEAM.allocate(nbytes), 0.0, 0)
+            entry = _Entry(data, 0.0, 0)
             self._entries[key] = entry
             self._nbytes += nbytes
             self._peak = max(self._peak, self._nbytes)
@@ -139,21 +165,21 @@ class ChunkPool:
         entry.last_use = self._clock
         entry.next_use = -math.inf if next_use is None else next_use  # all alike: the oldest goes first
 
-    def _make_room(self, nbytes: int) -> bool:
+    def _obtain(self, nbytes: int, next_use: float | None) -> npt.NDArray[np.uint8] | None:  # noqa: ARG002
+        """Give memory for a chunk; None where there is no room."""
         if nbytes > self.max_bytes:
-            return False
+            return None
         free = [(key, entry) for key, entry in self._entries.items() if not entry.pins]
         free.sort(key=lambda pair: (-pair[1].next_use, pair[1].last_use))
-        for key, entry in free:
+        for key, _ in free:
             if self._nbytes + nbytes <= self.max_bytes:
                 break
-            self._drop(key, entry)
+            self._drop(key)
             self._evicted += 1
-        return self._nbytes + nbytes <= self.max_bytes
+        return native.SEAM.allocate(nbytes) if self._nbytes + nbytes <= self.max_bytes else None
 
-    def _drop(self, key: Hashable, entry: _Entry) -> None:
-        del self._entries[key]
-        self._nbytes -= entry.data.nbytes
+    def _drop(self, key: Hashable) -> None:
+        self._nbytes -= self._entries.pop(key).data.nbytes
 
     def publish(self, claim: Claim, *, shuffled: bool) -> None:
         """Say that a chunk this request had to load is there; the claim stays."""
@@ -190,14 +216,14 @@ class ChunkPool:
                 entry = self._entries[claim.key]
                 entry.pins -= 1
                 if not entry.ready or (entry.next_use == math.inf and not entry.pins):
-                    self._drop(claim.key, entry)
+                    self._drop(claim.key)
             self._changed.notify_all()
 
     def clear(self) -> None:
         """Drop every chunk that nobody claims."""
         with self._changed:
-            for key, entry in [pair for pair in self._entries.items() if not pair[1].pins]:
-                self._drop(key, entry)
+            for key in [key for key, entry in self._entries.items() if not entry.pins]:
+                self._drop(key)
 
     def stats(self) -> PoolStats:
         """Say what the pool did so far."""

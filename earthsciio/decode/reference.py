@@ -6,7 +6,7 @@ know; each fallback is counted with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,15 +37,16 @@ class ArrayRequest:
     outs : tuple of numpy.ndarray
         Per Window the memory to fill, every element of it: shape ``plan.shapes[window]``, dtype
         ``spec.out``, any strides.
-    keep : bool
-        Whether other requests will want other parts of the same chunks, so that a pool should keep them.
+    keep : hashable
+        Names the version of the file, if other requests will want other parts of the same chunks, so that a
+        pool should keep them: requests with equal `keep` share the chunks of an array. False: keep nothing.
     """
 
     info: ArrayInfo
     spec: ValueSpec
     plan: ArrayPlan
     outs: tuple[Array, ...]
-    keep: bool = False
+    keep: Hashable = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from earthsciio.errors import GroupStateError
 from earthsciio.events import (
@@ -51,9 +51,10 @@ from earthsciio.fields import NativeDataset
 from earthsciio.records import OutputSpec, RecordLayout, RecordRef, RecordSource
 
 from .buffers import arrays_of, footprint, seal, seal_fields
+from .chunks import Chunks
 from .holdings import Holdings, RecordUnit, SampleUnit, Unit, record_name
 from .ledger import Ledger
-from .reuse import NEVER, Item, victims
+from .reuse import NEVER, Candidate, Item, victims
 from .stats import Tally
 from .tasks import Claim, Failure, Plan, Settings, Task
 from .timeline import Timeline
@@ -95,6 +96,7 @@ class Engine:
         self.busy: set[object] = set()  # what threads are at now, aborted tasks too
         self._members = dict(sorted(members.items()))
         self._held = Holdings(ledger, timeline, self._dropped)
+        self._chunks = Chunks(self._held, ledger, self.lock, settings.depth, self._make_room_for_chunk)
         self._first_slot = 0
         self._limit = NEVER  # the first slot that failed
         self._plans: dict[Item, Plan] = {}
@@ -117,6 +119,7 @@ class Engine:
         self.abort()
         self.order = order
         self._held.begin(order, cursor)
+        self._chunks.tidy()
         self.ledger.collect()
         self.ledger.restart_peak()
         self.tally = Tally(list(self._members))
@@ -143,13 +146,14 @@ class Engine:
     def clear(self) -> None:
         """Let go of all memory."""
         self._held.clear()
+        self._chunks.clear()
         self.ledger.close()
 
     # The consumer's side.
 
     def settled(self, slot: int) -> bool:
         """Whether every sample of a slot is held or has failed."""
-        return all(self._serves(item, slot) or item in self.errors for item in self._items(slot))
+        return all(self._settled(item, slot) for item in self._items(slot))
 
     def find_in_hand(self, slot: int) -> None:
         """Hold again what the consumer still has of a slot."""
@@ -172,7 +176,7 @@ class Engine:
         self._fetched.difference_update(items)
         self._held.advance()
         if not self.settings.threaded:  # else a worker tidies up: the consumer has better things to do
-            self._held.tidy()
+            self._tidy()
         self.lock.notify_all()
         return taken
 
@@ -183,25 +187,26 @@ class Engine:
 
         It counts as being done from now on, so it must be given to :meth:`run`.
         """
-        self._held.tidy()
+        self._tidy()
         promised: int | None = 0  # what earlier samples will probably reserve; None: unknown or too much
         seen: set[Item] = set()
         for slot in self._window(self.settings.depth if self.settings.threaded else 1):
             self._announce(slot)
-            for item in self._items(slot):
-                if item in seen or item in self.errors or self._serves(item, slot):
-                    continue
-                seen.add(item)
-                task = self._tasks.get(item)
-                if task is not None:
-                    if task.plan is None and promised is not None:
-                        need = self._needs.get(item.key)
-                        promised = None if need is None else promised + need
-                elif self._revive(item, slot):
+            items = [item for item in self._items(slot) if item not in seen and not self._settled(item, slot)]
+            seen.update(items)
+            for item in items:  # all are planned before any is made: then it is known what they share
+                if item not in self._tasks and item not in self._plans:
+                    if not self._revive(item, slot):
+                        return self._assign(Task(item, slot, self.tally))
                     self.lock.notify_all()
-                elif item not in self._plans:
-                    return self._assign(Task(item, slot, self.tally))
-                elif promised is not None:
+            for item in items:
+                task = self._tasks.get(item)
+                if promised is None:
+                    break
+                if task is not None and task.plan is None:
+                    need = self._needs.get(item.key)
+                    promised = None if need is None else promised + need
+                elif task is None and item in self._plans:
                     task = self._admit(item, slot, promised)
                     if task is not None:
                         return self._assign(task)
@@ -229,6 +234,13 @@ class Engine:
     def _serves(self, item: Item, slot: int) -> bool:
         sample = self._held.samples.get(item)
         return sample is not None and sample.serves(slot)
+
+    def _settled(self, item: Item, slot: int) -> bool:
+        return self._serves(item, slot) or item in self.errors
+
+    def _tidy(self) -> None:
+        if self._held.tidy():
+            self._chunks.tidy()
 
     def _assign(self, task: Task) -> Task:
         self._tasks[task.item] = task
@@ -289,11 +301,32 @@ class Engine:
             return True
         if promised:
             return False
-        chosen, freed = victims(self._held.evictable(slot), self.ledger.holders, short)
-        if freed < short and (slot > self.cursor or self.ledger.in_flight):
+        # a chunk is of use to the slot too, but never stands in its way
+        alone = slot == self.cursor and not self.ledger.in_flight
+        return self._evict(slot, -1, short, at_least=0 if alone else short)
+
+    def _make_room_for_chunk(self, nbytes: int, slot: int) -> bool:
+        """Make room for a chunk at the cost of what is needed after `slot`; say whether there is."""
+        self.ledger.collect()
+        short = self.ledger.shortfall([], nbytes)
+        return short <= 0 or self._evict(slot, slot, short, at_least=short)
+
+    def _evict(self, slot: int, chunks_slot: int, wanted: int, at_least: int) -> bool:
+        """Let go of what is needed last, and after these slots, if that frees enough."""
+        candidates: list[Candidate[Any]] = [
+            *self._held.evictable(slot),
+            *self._chunks.evictable(chunks_slot),
+        ]
+        chosen, freed = victims(candidates, self.ledger.holders, wanted)
+        if freed < at_least:
             return False
+        candidates.clear()
         while chosen:
-            self._held.drop(chosen.pop(0))
+            what = chosen.pop(0)
+            if isinstance(what, RecordUnit | SampleUnit):
+                self._held.drop(what)
+            else:
+                self._chunks.evict(what)
         self.ledger.collect()
         return True
 
@@ -425,7 +458,10 @@ class Engine:
             )
 
         try:
-            decoded = self._members[key].decode_record(record, layout, task.reservation.allocate, task.token)
+            keep = self._chunks.keep(task.item, layout)
+            decoded = self._members[key].decode_record(
+                record, layout, task.reservation.allocate, task.token, keep
+            )
         except BaseException as error:
             finished(0, repr(error))
             if isinstance(error, Exception):
@@ -497,6 +533,7 @@ class Engine:
         if isinstance(result, Plan):
             self._plans[item] = result
             self._held.learn(item, result.resolved.records)
+            self._chunks.learn(item, result)
         elif isinstance(result, SampleUnit):
             self._count(item.key, "epochs_decoded")
             if task.slot <= self._limit:

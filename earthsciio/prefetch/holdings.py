@@ -184,10 +184,12 @@ class Holdings:
         self._passed.append(self.cursor)
         self.cursor += 1
 
-    def tidy(self) -> None:
-        """Drop what the order needs no more, slot by slot that it went past."""
+    def tidy(self) -> bool:
+        """Drop what the order needs no more, slot by slot that it went past; say whether it went past any."""
+        passed = bool(self._passed)
         while self._passed:
             self._tidy(self._passed.popleft())
+        return passed
 
     def _tidy(self, slot: int) -> None:
         """Drop what was last needed before `slot`, and note what it needed last."""
@@ -248,6 +250,12 @@ class Holdings:
         datasets = tuple(dataset for dataset in found if dataset is not None)
         return datasets if len(datasets) == n_windows else None
 
+    def made_next(self, item: Item) -> int:
+        """Give the first slot from the cursor on that a sample like `item` is not there for."""
+        if not 0 <= item.anchor < len(self._timeline.anchors[item.key]):
+            return NEVER
+        return self._made_next(self._kind(item), self.cursor, copied=False)
+
     def evictable(self, slot: int) -> list[Candidate[Unit]]:
         """List what may go in favour of `slot`: all that no slot up to it needs."""
         units = ((self._next_use(unit, self.cursor), unit) for unit in self._units())
@@ -284,14 +292,18 @@ class Holdings:
         if isinstance(unit, SampleUnit):
             slot = self.uses.next(unit.item, now)
             return slot if unit.serves(slot) else NEVER
-        return min((self._made_next(kind, now) for kind in self._kinds_taking(unit)), default=NEVER)
+        kinds = self._kinds_taking(unit)
+        return min((self._made_next(kind, now, copied=True) for kind in kinds), default=NEVER)
 
-    def _made_next(self, kind: Kind, now: int) -> int:
-        """Give the first slot from `now` on that a sample of `kind` must be made for, not just handed out."""
+    def _made_next(self, kind: Kind, now: int, *, copied: bool) -> int:
+        """Give the first slot from `now` on that a sample of `kind` must be made for, not just handed out.
+
+        With `copied`, one that lies in its records' memory is as good as none.
+        """
         slot = self._kind_uses.next(kind, now)
         while slot != NEVER:
             sample = self.samples.get(self.uses.at(kind.key, slot))
-            if sample is None or not sample.copied or not sample.serves(slot):
+            if sample is None or (copied and not sample.copied) or not sample.serves(slot):
                 return slot
             slot = self._kind_uses.next(kind, self.uses.run_end(kind.key, slot) + 1)
         return NEVER

@@ -57,6 +57,8 @@ class MemberStats(_Row):
         Samples written to ``spill_dir``.
     bytes_in, bytes_out : int
         Stored bytes read, and bytes decoded from them.
+    chunks_decoded, chunks_reused : int
+        Stored chunks inflated, and those that were there from another record or member.
     fallbacks : mapping of (str, str) to int
         Decodes that did not take the fast path, by (variable, reason).
     """
@@ -69,6 +71,8 @@ class MemberStats(_Row):
     spilled: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    chunks_decoded: int = 0
+    chunks_reused: int = 0
     fallbacks: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
@@ -95,8 +99,10 @@ class Stats(_Row):
         Read-aheads that failed (the decode then tried again).
     members : mapping of str to MemberStats
         Figures per member.
-    decode_s, records_decoded, epochs_decoded, reused, evicted, spilled, bytes_in, bytes_out, fallbacks
+    decode_s, records_decoded, epochs_decoded, reused, evicted, spilled, fallbacks
         As in :class:`MemberStats`, for all members.
+    bytes_in, bytes_out, chunks_decoded, chunks_reused
+        As well.
     """
 
     overlap: bool
@@ -114,6 +120,8 @@ class Stats(_Row):
     spilled: int
     bytes_in: int
     bytes_out: int
+    chunks_decoded: int
+    chunks_reused: int
     fallbacks: Mapping[tuple[str, str], int]
     members: Mapping[str, MemberStats]
 
@@ -183,6 +191,8 @@ class Tally:
         member.counts["records_decoded"] += 1
         member.counts["bytes_in"] += record.bytes_read
         member.counts["bytes_out"] += nbytes
+        member.counts["chunks_decoded"] += record.chunks
+        member.counts["chunks_reused"] += record.chunks_reused
         member.fallbacks.update(record.fallbacks)
 
     def count(self, key: str, name: str) -> None:
@@ -217,6 +227,8 @@ class Tally:
             spilled=total("spilled"),
             bytes_in=total("bytes_in"),
             bytes_out=total("bytes_out"),
+            chunks_decoded=total("chunks_decoded"),
+            chunks_reused=total("chunks_reused"),
             fallbacks=MappingProxyType(dict(fallbacks)),
             members=MappingProxyType(members),
         )

@@ -186,7 +186,7 @@ class FakeSource:
         return sum(layout.nbytes for layout in layouts) if self.bracket else 0
 
     def decode_record(
-        self, record: RecordRef, layout: RecordLayout, allocate: Any, abort: AbortToken
+        self, record: RecordRef, layout: RecordLayout, allocate: Any, abort: AbortToken, keep: Any = None
     ) -> DecodedRecord:
         i = self.record(record)
         with self._lock:

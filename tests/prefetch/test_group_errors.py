@@ -273,7 +273,7 @@ def test_a_stored_error_keeps_no_decoded_memory_alive(mode):
     source.failing[0] = OSError("bad")
     real = source.decode_record
 
-    def spying(record, layout, allocate, abort):
+    def spying(record, layout, allocate, abort, keep):
         def spy(shape, dtype):
             array = allocate(shape, dtype)
             buffers.append(weakref.ref(array.base.base if array.base.base is not None else array.base))

@@ -66,7 +66,7 @@ def test_running_decodes_notice_cancel():
     tokens = []
     real = source.decode_record
 
-    def spying(record, layout, allocate, abort):
+    def spying(record, layout, allocate, abort, keep):
         tokens.append(abort)
         return real(record, layout, allocate, abort)
 
