@@ -94,11 +94,11 @@ def decode_arrays(
     fast = Decoded()
     if tasks and isinstance(file, EncodedFile):
         fast = decode(file, tasks, abort, options)
-    counts = decode_reference(file, slow, abort, options.on_bad_chunk)
+    counts = decode_reference(file, slow, abort, options)
     return DecodeReport(
         fast.bytes_read + counts.bytes_read,
         fast.chunks + counts.chunks,
-        fast.reused,
+        fast.reused + counts.reused,
         tuple(fallbacks),
         native.backend() if tasks else "reference",
         fast.bad_chunks + counts.bad_chunks,

@@ -19,6 +19,7 @@ from fake import quiet
 
 from earthsciio import DataSource, Provider, SourceTemporal, Window
 from earthsciio.decode import native
+from earthsciio.formats.zarr import ZarrFile
 from earthsciio.prefetch import PrefetchGroup, revolve
 
 START = datetime(2021, 3, 1, tzinfo=UTC)
@@ -308,3 +309,31 @@ def test_after_a_new_start_chunks_are_kept_as_far_as_the_new_order_needs_them(fo
         group.start([4])
         group.take(4)
     assert [reads.counts[0, "u", (0, lat, 0)] for lat in (0, 1)] == [2, 2]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_formats_without_a_fast_path_share_chunks_too(folder, tmp_path, monkeypatch, mode):
+    import zarr
+
+    values = np.random.default_rng(3).normal(size=(PER_FILE, 6, 8))
+    store = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2)
+    array = store.create_array("u", shape=values.shape, chunks=(5, 3, 8), dtype="f8")
+    array[:] = values
+    array.attrs["_ARRAY_DIMENSIONS"] = ["time", "lat", "lon"]
+    read: Counter[tuple[int, ...]] = Counter()
+    real = ZarrFile.read_chunk
+
+    def counting(self, info, chunk):
+        read[chunk] += 1
+        return real(self, info, chunk)
+
+    monkeypatch.setattr(ZarrFile, "read_chunk", counting)
+    temporal = SourceTemporal(START, "PT1H", end=START + PER_FILE * HOUR)
+    source = Provider(DataSource("z", "zarr", str(tmp_path / "s.zarr"), ("u",), temporal))
+    with PrefetchGroup({"z": source}, **mode) as group:
+        group.start("forward")
+        for k in range(PER_FILE):
+            assert np.array_equal(group.take(k)["z"].data["u"].data, values[k])
+        assert group.stats().chunks_reused == 2 * PER_FILE - len(read)
+        assert group.stats().fallbacks == {("u", "the format has no fast path"): PER_FILE}
+    assert read == dict.fromkeys(np.ndindex(4, 2, 1), 1)
