@@ -40,7 +40,7 @@ def test_a_sound_case_is_reported_whole_and_ends_with_0(check, case):
     assert wind["fields"] == [
         {"name": "u", "dims": ["time", "lat", "lon"], "shape": [2, 2, 4], "dtype": "float64"}
     ]
-    # two records of 2 x 4 float64, the bracket of them, and its two times; lat and lon are shared by all epochs
+    # two records of 2 x 4 float64, the bracket of them, and its two times; all epochs share lat and lon
     assert wind["bytes_per_epoch"] == 2 * (2 * 4) * 8 + 2 * (2 * 4) * 8 + 2 * 8
     assert report["bytes_per_epoch"] == wind["bytes_per_epoch"]
     assert (mask["kind"], mask["calendar"], mask["opened"][0]["records"]) == ("CONST", None, 1)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pytest
 
 SCRIPT = """
 import json, sys
@@ -32,18 +33,19 @@ def start(path: Path, cache: Path) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+@pytest.mark.timeout(600)  # three compilers on however few cores are free
 def test_processes_that_start_together_compile_once_and_later_ones_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "v.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("v", data=np.arange(40, dtype="f4"), chunks=(8,), compression=1, shuffle=True)
     cache = tmp_path / "cache"
     together = [start(path, cache) for _ in range(3)]
-    counts = [json.loads(process.communicate(timeout=110)[0]) for process in together]
+    counts = [json.loads(process.communicate(timeout=500)[0]) for process in together]
     functions = sum(counts[0])
     assert sum(compiled for compiled, _ in counts) == functions
     assert all(sum(count) == functions for count in counts)
     (later,) = [start(path, cache)]
-    assert json.loads(later.communicate(timeout=110)[0]) == [0, functions]
+    assert json.loads(later.communicate(timeout=500)[0]) == [0, functions]
 
 
 def test_importing_the_engine_compiles_nothing_and_does_not_import_numba() -> None:
