@@ -322,13 +322,15 @@ class Engine:
             return False
         candidates.clear()
         while chosen:
-            what = chosen.pop(0)
-            if isinstance(what, RecordUnit | SampleUnit):
-                self._held.drop(what)
-            else:
-                self._chunks.evict(what)
+            self._drop(chosen.pop(0))  # nothing here may refer to it when its memory is collected
         self.ledger.collect()
         return True
+
+    def _drop(self, what: Any) -> None:
+        if isinstance(what, RecordUnit | SampleUnit):
+            self._held.drop(what)
+        else:
+            self._chunks.evict(what)
 
     # Doing it.
 

@@ -64,8 +64,12 @@ class Ledger:
         """Count the peak from now on."""
         self.peak = self.nbytes
 
-    def hold(self, footprint: Mapping[int, int]) -> None:
-        """Count memory that something refers to from now on; it must, or ids would be used again."""
+    def hold(self, footprint: Mapping[int, int], spent: int = 0) -> None:
+        """Count memory that something refers to from now on; it must, or ids would be used again.
+
+        `spent` bytes of it were reserved.
+        """
+        self._reserved -= spent  # in one step with the rest: in between there would seem to be room
         for who, nbytes in footprint.items():
             if who not in self.holders:
                 self._held += nbytes
@@ -115,6 +119,7 @@ class Ledger:
         self._reserved += nbytes
         self.in_flight += 1
         self._note()
+        self.collect()  # what came back just before that found room that is gone now
         return Reservation(self, nbytes, blocks, lock)
 
     def close(self) -> None:
@@ -124,8 +129,8 @@ class Ledger:
         self._note()
         self.pool.returns.collect()
 
-    def spend(self, nbytes: int) -> None:
-        """Turn reserved bytes into something else, or give them back."""
+    def give_back(self, nbytes: int) -> None:
+        """Undo a part of a reservation."""
         self._reserved -= nbytes
         self._note()
 
@@ -170,10 +175,11 @@ class Reservation:
 
         What nobody has counted yet comes out of what was reserved.
         """
-        self._spend(self._ledger.new_bytes(footprint))
+        spent = min(self._ledger.new_bytes(footprint), self.left)
+        self.left -= spent
         self._held.append(dict(footprint))
         self._keep.append(keep)
-        self._ledger.hold(footprint)
+        self._ledger.hold(footprint, spent)
 
     def close(self) -> None:
         """Give back what was not used, and stop counting the rest for the task."""
@@ -181,16 +187,12 @@ class Reservation:
             self._ledger.release(footprint)
         self._held.clear()
         self._keep.clear()
-        self._spend(self.left)
+        self._ledger.give_back(self.left)
+        self.left = 0
         for block in self._blocks:
             self._ledger.pool.give(block)
         self._blocks.clear()
         self._ledger.in_flight -= 1
-
-    def _spend(self, nbytes: int) -> None:
-        nbytes = min(nbytes, self.left)
-        self.left -= nbytes
-        self._ledger.spend(nbytes)
 
     def _block(self, nbytes: int) -> Array:
         for i, block in enumerate(self._blocks):

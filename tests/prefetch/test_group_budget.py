@@ -217,6 +217,18 @@ def test_memory_goes_back_to_the_group_only_when_nobody_holds_it():
         assert len(set(where)) == 2  # used in turn: one in hand, one decoded into
 
 
+# spec: G5.1
+@pytest.mark.parametrize("budget", [1, S, 3 * S])
+def test_what_gives_way_is_used_again_or_freed_at_once(budget):
+    """A block on its way back is in no account, so there must be none when a decode has its memory."""
+    source = FakeSource(6)
+    on_their_way = []
+    with PrefetchGroup({"w": source}, workers=0, max_bytes=budget) as group:
+        source.latency = lambda i: on_their_way.append(len(group._engine.ledger.pool.returns.collect()))
+        sweep(group, [0, 1, 2, 0, 3, 4, 0])
+    assert set(on_their_way) == {0}
+
+
 def test_buffers_are_used_again_after_start():
     with PrefetchGroup({"w": FakeSource(6)}, depth=1) as group:
         group.start([0, 1, 2])
