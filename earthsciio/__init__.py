@@ -55,7 +55,6 @@ from .formats import (
     reader_option_names,
     supports_selection,
 )
-from .prefetch import EpochSample, Order, PrefetchGroup, Sample, revolve
 from .provider import Provider
 from .registry import Registry
 from .selection import Window
@@ -63,6 +62,7 @@ from .source import DataSource, SourceTemporal
 
 if TYPE_CHECKING:
     from .declare import Case, dump_sources, load_case, load_sources
+    from .prefetch import EpochSample, Order, PrefetchGroup, Sample, revolve
 
 __all__ = [
     "AuthError",
@@ -126,13 +126,16 @@ __all__ = [
     "transport_registry",
 ]
 
-#: YAML is read by few programs, and its parser is not free to import.
-_DECLARED = ("Case", "dump_sources", "load_case", "load_sources")
+#: What a program that only reads does not use is imported when it is asked for.
+_LATER = {
+    **dict.fromkeys(("Case", "dump_sources", "load_case", "load_sources"), "declare"),
+    **dict.fromkeys(("EpochSample", "Order", "PrefetchGroup", "Sample", "revolve"), "prefetch"),
+}
 
 
 def __getattr__(name: str) -> object:
-    if name in _DECLARED:
-        from . import declare
+    if name in _LATER:
+        from importlib import import_module
 
-        return getattr(declare, name)
+        return getattr(import_module(f".{_LATER[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

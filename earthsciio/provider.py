@@ -19,7 +19,7 @@ import numpy as np
 from .assembly import bracket, check_same_grid, unshared, write_in_place
 from .cache import Cache
 from .contents import Contents, Variable
-from .decode import ArrayRequest, DecodeOptions, decode_arrays
+from .decode import ArrayRequest, BadChunk, DecodeOptions, decode_arrays
 from .decode.abort import AbortToken
 from .decode.plan import ArrayPlan, plan_reads
 from .errors import DecodeError, FileFormatError, SelectionError, VariableNotFound
@@ -129,6 +129,8 @@ class Provider:
         self._lock = threading.Lock()
         self._buffers: NativeDataset | None = None
         self._views = Views()
+        self._noting = threading.Lock()  # not _lock, which a read of a constant holds
+        self._bad_chunks: dict[tuple[str, BadChunk], None] = {}
 
     def _time_range(self, window: tuple[Any, Any] | None) -> tuple[int | None, int | None]:
         if window is None or self.loader.temporal is None:
@@ -543,6 +545,7 @@ class Provider:
         with self._series.open(plan.path, record.url) as (file, contents):
             self._check_version(record, contents, plan.path)
             report = decode_arrays(file, requests, abort, options=options)
+            self._note_bad(plan.path, report.bad_chunks)
             for window, shared in enumerate(plan.view.kept_coords(file, abort)):
                 coords[window].update(shared)
         return DecodedRecord(
@@ -590,6 +593,16 @@ class Provider:
     def fetch_ahead(self, t: Time) -> None:
         """Bring the files behind ``sample_at(t)`` into the cache; decodes nothing."""
         self._series.resolve(t)
+
+    @property
+    def bad_chunks(self) -> list[tuple[str, BadChunk]]:
+        """Files and chunks that could not be read and came out as NaN, each once: ``on_bad_chunk="nan"``."""
+        with self._noting:
+            return list(self._bad_chunks)
+
+    def _note_bad(self, path: str, chunks: tuple[BadChunk, ...]) -> None:
+        with self._noting:
+            self._bad_chunks.update(dict.fromkeys((path, chunk) for chunk in chunks))
 
     # Checks.
 
