@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import importlib.util
 import sys
 import threading
@@ -207,7 +208,7 @@ def _measure_slack(library: Any) -> int:
 def _python_backend() -> _Backend:
     module: Any = zlib
     with suppress(ImportError):
-        from isal import isal_zlib as module
+        module = importlib.import_module("isal.isal_zlib")
 
     def inflate(_state: int, source: int, count: int, target: int, room: int, _actual: int) -> int:
         stream = module.decompressobj()
