@@ -195,18 +195,18 @@ class Engine:
             items = [item for item in self._items(slot) if item not in seen and not self._settled(item, slot)]
             seen.update(items)
             for item in items:  # all are planned before any is made: then it is known what they share
-                if item not in self._tasks and item not in self._plans:
-                    if not self._revive(item, slot):
-                        return self._assign(Task(item, slot, self.tally))
+                if item in self._tasks:
+                    continue
+                if self._revive(item, slot):
                     self.lock.notify_all()
+                elif item not in self._plans:
+                    return self._assign(Task(item, slot, self.tally))
             for item in items:
                 task = self._tasks.get(item)
-                if promised is None:
-                    break
-                if task is not None and task.plan is None:
+                if task is not None and task.plan is None and promised is not None:
                     need = self._needs.get(item.key)
                     promised = None if need is None else promised + need
-                elif task is None and item in self._plans:
+                elif item in self._plans and promised is not None:
                     task = self._admit(item, slot, promised)
                     if task is not None:
                         return self._assign(task)
