@@ -21,6 +21,7 @@ from .cache import Cache
 from .contents import Contents, Variable
 from .decode import ArrayRequest, BadChunk, DecodeOptions, decode_arrays
 from .decode.abort import AbortToken
+from .decode.ahead import read_ahead
 from .decode.plan import ArrayPlan, plan_reads
 from .errors import DecodeError, FileFormatError, SelectionError, VariableNotFound
 from .fields import NativeDataset, NativeField, Time
@@ -444,9 +445,9 @@ class Provider:
 
     # The steps in between: earthsciio.records.RecordSource.
 
-    def resolve(self, t: Time) -> Resolved:
-        """Find the records behind ``sample_at(t)``."""
-        return self._series.resolve(t)
+    def resolve(self, t: Time, abort: AbortToken | None = None) -> Resolved:
+        """Find the records behind ``sample_at(t)``; `abort` ends a download."""
+        return self._series.resolve(t, abort)
 
     def measure(self, record: RecordRef, windows: Sequence[Window | AxesSelection | None]) -> RecordLayout:
         """Plan the decode of a record through Windows (None: the provider's own); metadata only.
@@ -590,9 +591,21 @@ class Provider:
             datasets.append(NativeDataset(fields, coords, resolved.times))
         return tuple(datasets)
 
-    def fetch_ahead(self, t: Time) -> None:
-        """Bring the files behind ``sample_at(t)`` into the cache; decodes nothing."""
-        self._series.resolve(t)
+    def fetch_ahead(
+        self,
+        t: Time,
+        windows: Sequence[Window | AxesSelection | None] = (None,),
+        abort: AbortToken | None = None,
+    ) -> None:
+        """Bring the files behind a sample into the cache, and what Windows need of them into memory.
+
+        Decodes nothing; errors are those of the read.
+        """
+        abort = AbortToken() if abort is None else abort
+        for record in dict.fromkeys(self.resolve(t, abort).records):
+            plan: _FilePlan = self.measure(record, windows).plan
+            with self._series.open(plan.path, record.url) as (file, _):
+                read_ahead(file, [(each.variable.info, each.plan) for each in plan.variables], abort)
 
     @property
     def bad_chunks(self) -> list[tuple[str, BadChunk]]:

@@ -265,8 +265,8 @@ class RecordSource(Protocol):
         """Give the anchors inside the provider's time range, ascending."""
         ...
 
-    def resolve(self, t: Time) -> Resolved:
-        """Find the records behind ``sample_at(t)``; opens files for their metadata."""
+    def resolve(self, t: Time, abort: AbortToken | None = None) -> Resolved:
+        """Find the records behind ``sample_at(t)``; opens files for metadata. `abort` ends a download."""
         ...
 
     def measure(self, record: RecordRef, windows: Sequence[Window | None]) -> RecordLayout:
@@ -294,6 +294,11 @@ class RecordSource(Protocol):
         """Put the sample of each Window together from its decoded records."""
         ...
 
-    def fetch_ahead(self, t: Time) -> None:
-        """Bring the files behind ``sample_at(t)`` into the cache and the page cache; decodes nothing."""
+    def fetch_ahead(
+        self, t: Time, windows: Sequence[Window | None] = (None,), abort: AbortToken | None = None
+    ) -> None:
+        """Bring the files behind ``sample_at(t)`` into the cache, and what Windows need of them into memory.
+
+        Decodes nothing. `abort` ends a download.
+        """
         ...

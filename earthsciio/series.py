@@ -22,6 +22,7 @@ from .cache.redact import redact
 from .cadence import FOREVER, Cadence, Placed
 from .calendars import IntArray
 from .contents import Contents, read_contents
+from .decode.abort import AbortToken
 from .errors import (
     DeclarationError,
     EarthSciIOError,
@@ -91,8 +92,10 @@ class FileSeries:
             raise DeclarationError(f"the source {self.source.name!r} has no times")
         return self.source.temporal
 
-    def locate(self, start: int | None) -> tuple[str, str]:
+    def locate(self, start: int | None, abort: AbortToken | None = None) -> tuple[str, str]:
         """Give URL and local path of the file whose period starts at `start` (None: of a CONST source).
+
+        `abort` ends a download.
 
         Raises
         ------
@@ -102,7 +105,7 @@ class FileSeries:
         file = self.file(start)
         if file.in_place:
             return file.url, file.url
-        return file.url, str(file.fetch(self.cache).path)
+        return file.url, str(file.fetch(self.cache, abort=abort).path)
 
     def file(self, start: int | None) -> SourceFile:
         """Say which file's period starts at `start` (None: of a CONST source), without looking for it.
@@ -230,8 +233,8 @@ class FileSeries:
                 stamps.append(contents.axis.stamps[inside])
         return np.concatenate(stamps)
 
-    def resolve(self, t: Time) -> Resolved:
-        """Find the records of the sample at `t`.
+    def resolve(self, t: Time, abort: AbortToken | None = None) -> Resolved:
+        """Find the records of the sample at `t`; `abort` ends a download.
 
         Raises
         ------
@@ -242,11 +245,11 @@ class FileSeries:
         """
         cadence = self.cadence
         placed = cadence.place(cadence.calendar.instant(t))
-        record = self._find(cadence, placed)
+        record = self._find(cadence, placed, abort)
         found, stamps = [record], [cadence.in_year_of(placed, record.stamp)]
         if self.temporal.brackets:
             self._warn_late(cadence, placed, record)
-            successor, stamp = self._successor(cadence, placed, record)
+            successor, stamp = self._successor(cadence, placed, record, abort)
             found.append(successor)
             stamps.append(stamp)
         time = cadence.calendar.time
@@ -256,12 +259,12 @@ class FileSeries:
             times=tuple(time(stamp) for stamp in stamps),
         )
 
-    def _find(self, cadence: Cadence, placed: Placed) -> _Record:
+    def _find(self, cadence: Cadence, placed: Placed, abort: AbortToken | None) -> _Record:
         """Find the record of a declared anchor."""
         anchor, following = cadence.anchor(placed.k), cadence.next_anchor(placed.k)
         tolerance = cadence.tolerance(placed.k)
         start = cadence.file_start(anchor)
-        url, path = self.locate(start)
+        url, path = self.locate(start, abort)
         with self.open(path, url) as (_, contents):
             axis = contents.axis
             if axis is None:
@@ -313,20 +316,24 @@ class FileSeries:
             return -FOREVER, FOREVER
         return start - tolerance, following - tolerance
 
-    def _successor(self, cadence: Cadence, placed: Placed, record: _Record) -> tuple[_Record, int]:
+    def _successor(
+        self, cadence: Cadence, placed: Placed, record: _Record, abort: AbortToken | None
+    ) -> tuple[_Record, int]:
         """Find the record after one on the series' time axis, and the stamp it reports."""
         following = cadence.successor(placed)
-        found = self._next_record(cadence, placed, record)
+        found = self._next_record(cadence, placed, record, abort)
         ends = cadence.next_anchor(placed.k) - cadence.tolerance(placed.k)
         if cadence.outside == "cycle" and following is not None and (found is None or found.stamp >= ends):
             # the next anchor need not be the next record: the year wraps, repeats a day, or skips one
-            found = self._find(cadence, following)
+            found = self._find(cadence, following, abort)
             return found, cadence.in_year_of(following, found.stamp)
         if found is None:
             return record, cadence.in_year_of(placed, record.stamp)
         return found, cadence.in_year_of(placed, found.stamp)
 
-    def _next_record(self, cadence: Cadence, placed: Placed, record: _Record) -> _Record | None:
+    def _next_record(
+        self, cadence: Cadence, placed: Placed, record: _Record, abort: AbortToken | None
+    ) -> _Record | None:
         """Find the next record on the time axis; None where the declared span ends."""
         tolerance = cadence.tolerance(placed.k)
         last = cadence.last_index
@@ -337,7 +344,7 @@ class FileSeries:
                 following = Placed(placed.k + 1, cadence.anchor(placed.k + 1))
                 if cadence.files is None and following.k >= (contents.records or 1):
                     return None
-                return self._find(cadence, following)
+                return self._find(cadence, following, abort)
             position = int(np.searchsorted(contents.axis.stamps, record.stamp, side="right"))
             stop = FOREVER if cadence.end is None else cadence.end - tolerance
             stop = min(stop, self._own_span(cadence, record.start, tolerance)[1])
@@ -345,13 +352,15 @@ class FileSeries:
                 return self._at(contents, record.start, record.url, record.path, position)
         if cadence.files is None or (last is not None and placed.k >= last):
             return None
-        return self._first_after(cadence, record, tolerance)
+        return self._first_after(cadence, record, tolerance, abort)
 
-    def _first_after(self, cadence: Cadence, record: _Record, tolerance: int) -> _Record | None:
+    def _first_after(
+        self, cadence: Cadence, record: _Record, tolerance: int, abort: AbortToken | None
+    ) -> _Record | None:
         """Find the first record of the next file that has any; overlapping files may repeat `record`."""
         following = cadence.next_file_start(record.start)
         while following is not None and (cadence.end is None or following < cadence.end):
-            url, path = self.locate(following)
+            url, path = self.locate(following, abort)
             with self.open(path, url) as (_, contents):
                 if contents.axis is None:
                     k = cadence.index(following - 1) + 1

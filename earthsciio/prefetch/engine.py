@@ -30,13 +30,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, TypeVar
 
+from earthsciio.decode.abort import AbortToken
 from earthsciio.errors import GroupStateError
 from earthsciio.events import (
     DecodeFinished,
@@ -56,7 +56,7 @@ from .holdings import Holdings, RecordUnit, SampleUnit, Unit, record_name
 from .ledger import Ledger
 from .reuse import NEVER, Candidate, Item, victims
 from .stats import Tally
-from .tasks import Claim, Failure, Plan, Settings, Task
+from .tasks import Claim, Failure, Fetch, Plan, Settings, Task, forget_frames
 from .timeline import Timeline
 
 __all__ = ["Engine"]
@@ -104,6 +104,7 @@ class Engine:
         self._claims: dict[tuple[str, RecordRef], Claim] = {}
         self._needs: dict[str, int] = {}  # bytes that the last sample of a member was admitted with
         self._fetched: set[Item] = set()
+        self._fetch_token = AbortToken()  # of the current order's
         self._announced = 0  # slots whose samples were said to be submitted
         self._outbox: deque[Event] = deque()
 
@@ -130,6 +131,8 @@ class Engine:
         """Forget the order and what was to be done for it; tell what is running to stop."""
         for task in self._tasks.values():
             task.token.set()
+        self._fetch_token.set()
+        self._fetch_token = AbortToken()
         self.order = None
         self.fatal = None
         self._limit = NEVER
@@ -213,14 +216,15 @@ class Engine:
                     promised = None
         return None
 
-    def next_fetch(self) -> Item | None:
+    def next_fetch(self) -> Fetch | None:
         """Give the next sample to read ahead for; it counts as being done from now on."""
         for slot in self._window(self.settings.depth + self.settings.fetch_ahead):
             for item in self._items(slot):
                 if not (item in self._fetched or item in self._tasks or item in self._held.samples):
                     self._fetched.add(item)
-                    self.busy.add(item)
-                    return item
+                    fetch = Fetch(item, self._fetch_token)
+                    self.busy.add(fetch)
+                    return fetch
         return None
 
     def _window(self, n_slots: int) -> range:
@@ -352,13 +356,13 @@ class Engine:
             assert task.plan is not None
             result = task.plan  # it decodes the record itself, once there is room for that
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the take that needs it
-            _forget_frames(error)
+            forget_frames(error)
             result = error
         except BaseException as error:
             if not self.settings.threaded:
                 self._settle(task, None, began)
                 raise
-            _forget_frames(error)
+            forget_frames(error)
             result = GroupStateError(f"a worker was hit by {error!r}", member=task.item.key)
             result.__cause__ = error
         self._settle(task, result, began)
@@ -395,7 +399,7 @@ class Engine:
     def _make_plan(self, task: Task) -> Plan:
         key, anchor = task.item
         source, windows = self._members[key], self.settings.windows[key]
-        resolved = source.resolve(self.timeline.anchors[key][anchor])
+        resolved = source.resolve(self.timeline.anchors[key][anchor], task.token)
         layouts: dict[RecordRef, RecordLayout] = {}
         for record in resolved.records:
             task.token.check()
@@ -546,22 +550,22 @@ class Engine:
             self.errors[item] = Failure(result, result.__traceback__)
             self._limit = min(self._limit, self._held.uses.next(item, self.cursor))
 
-    def _fetch(self, item: Item) -> None:
+    def _fetch(self, fetch: Fetch) -> None:
         began = perf_counter()
-        anchor = self.timeline.anchors[item.key][item.anchor]
+        key, anchor = fetch.item.key, self.timeline.anchors[fetch.item.key][fetch.item.anchor]
         failed: str | None = None
         try:
-            self._members[item.key].fetch_ahead(anchor)
+            self._members[key].fetch_ahead(anchor, self.settings.windows[key], fetch.token)
         except BaseException as error:  # noqa: BLE001 - a failure raises nothing: the decode tries again
             failed = repr(error)
         seconds = perf_counter() - began
         with self.lock:
-            self.busy.discard(item)
-            if failed is not None:
+            self.busy.discard(fetch)
+            if failed is not None and not fetch.token.is_set():
                 self.tally.fetches_failed += 1
                 self.total.fetches_failed += 1
             self.lock.notify_all()
-        self._emit(lambda: FetchedAhead(key=item.key, anchor=anchor, seconds=seconds, error=failed))
+        self._emit(lambda: FetchedAhead(key=key, anchor=anchor, seconds=seconds, error=failed))
 
     # Telling.
 
@@ -593,15 +597,3 @@ class Engine:
 
 def _footprint(datasets: tuple[NativeDataset, ...]) -> dict[int, int]:
     return footprint(array for ds in datasets for array in arrays_of(ds.variables, ds.coords))
-
-
-def _forget_frames(error: BaseException) -> None:
-    """Free what the frames of a stored error's traceback refer to: the buffers of the decode that failed."""
-    seen: set[int] = set()
-    chain: list[BaseException | None] = [error]
-    while chain:
-        link = chain.pop()
-        if link is not None and id(link) not in seen:
-            seen.add(id(link))
-            traceback.clear_frames(link.__traceback__)
-            chain += [link.__cause__, link.__context__]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -18,7 +19,7 @@ from .stats import Tally
 if TYPE_CHECKING:
     from earthsciio.selection import Window
 
-__all__ = ["Claim", "Failure", "Plan", "Settings", "Task", "Transform"]
+__all__ = ["Claim", "Failure", "Fetch", "Plan", "Settings", "Task", "Transform", "forget_frames"]
 
 
 class Transform(Protocol):
@@ -80,6 +81,14 @@ class Task:
             self.reservation.hold(marks, decoded)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Fetch:
+    """Reading ahead for one sample."""
+
+    item: Item
+    token: AbortToken
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An error of a sample, with the traceback it had before anybody raised it again."""
@@ -97,3 +106,15 @@ class Settings:
     fetch_ahead: int
     threaded: bool
     transform: Transform | None
+
+
+def forget_frames(error: BaseException) -> None:
+    """Free what the frames of a stored error's traceback refer to: the buffers of the decode that failed."""
+    seen: set[int] = set()
+    chain: list[BaseException | None] = [error]
+    while chain:
+        link = chain.pop()
+        if link is not None and id(link) not in seen:
+            seen.add(id(link))
+            traceback.clear_frames(link.__traceback__)
+            chain += [link.__cause__, link.__context__]

@@ -157,9 +157,9 @@ class FakeSource:
     def ref(self, i: int) -> RecordRef:
         return RecordRef("mem:" + str(i // 4), (i // 4,), i % 4, self.anchor(i))
 
-    def resolve(self, t: Time) -> Resolved:
+    def resolve(self, t: Time, abort: AbortToken | None = None) -> Resolved:
         j = self.index(t)
-        self._enter("resolve", j)
+        self._enter("resolve", j, abort)
         own = self.aliases.get(j, j)
         following = own + 1 if self.cycle else min(own + 1, self.n - 1)
         steps = [own, following] if self.bracket else [own]
@@ -224,8 +224,8 @@ class FakeSource:
             datasets.append(NativeDataset({"v": field}, {}, resolved.times))
         return tuple(datasets)
 
-    def fetch_ahead(self, t: Time) -> None:
-        self._enter("fetch", self.index(t))
+    def fetch_ahead(self, t: Time, windows: Sequence[Any] = (None,), abort: AbortToken | None = None) -> None:
+        self._enter("fetch", self.index(t), abort)
 
     # The oracle.
 

@@ -409,9 +409,9 @@ def test_fetch_ahead_runs_on_its_own_thread_beyond_depth():
     source = FakeSource(9)
     gate = source.gate(0)
     threads = set()
-    source.fetch_ahead = lambda t, plain=source.fetch_ahead: (
+    source.fetch_ahead = lambda *args, plain=source.fetch_ahead: (
         threads.add(threading.current_thread().name),
-        plain(t),
+        plain(*args),
     )
     with PrefetchGroup({"w": source}, depth=2, fetch_ahead=3) as group:
         group.start("forward")

@@ -88,6 +88,21 @@ def test_running_decodes_notice_cancel():
             np.testing.assert_array_equal(values(group.take(k)["w"]), source.expected(hours(k)))
 
 
+# spec: G2.3, G2.5
+@pytest.mark.parametrize("end", ["cancel", "close"])
+def test_looking_for_records_and_reading_ahead_notice_cancel_and_close(end):
+    source = FakeSource(6)
+    for where in (("resolve", 0), ("fetch", 2)):
+        source.gate(where)
+    with PrefetchGroup({"w": source}, depth=2) as group:
+        group.start("forward")
+        source.wait_until_reached(("resolve", 0))
+        source.wait_until_reached(("fetch", 2))
+        group.cancel(wait=True) if end == "cancel" else group.close()  # the gates are still shut
+        assert source.blocked == 0
+        assert group.stats().fetches_failed == 0
+
+
 # spec: G2.3
 def test_results_of_a_cancelled_order_are_discarded():
     source = FakeSource(3)
