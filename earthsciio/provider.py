@@ -11,29 +11,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .assembly import bracket, check_same_grid, unshared, write_in_place
 from .cache import Cache
-from .contents import Contents, Variable
-from .decode import ArrayRequest, BadChunk, DecodeOptions, decode_arrays
+from .contents import Contents
+from .decode import BadChunk, DecodeOptions, decode_arrays
 from .decode.abort import AbortToken
 from .decode.ahead import read_ahead
-from .decode.plan import ArrayPlan, plan_reads
 from .errors import DecodeError, FileFormatError, SelectionError, VariableNotFound
 from .fields import NativeDataset, NativeField, Time
 from .filelist import SourceFile
 from .formats import Reader, create_reader
 from .formats import supports_selection as reader_supports_selection
+from .recordplan import RecordPlan
 from .records import (
     Allocate,
     ChunkSpan,
     DecodedRecord,
     Keep,
-    OutputSpec,
     RecordLayout,
     RecordRef,
     Resolved,
@@ -48,31 +46,6 @@ from .timeaxis import encode_times
 from .views import View, Views
 
 __all__ = ["Provider"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _VariablePlan:
-    """How one variable of a record is read through K Windows; `span`: which records share its chunks."""
-
-    variable: Variable
-    is_coord: bool
-    plan: ArrayPlan
-    span: ChunkSpan | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _FilePlan:
-    """How one record is read: the file it is in, and a plan per variable.
-
-    `time_axes` is :meth:`Contents.bracket_axes <earthsciio.contents.Contents.bracket_axes>`.
-    """
-
-    path: str
-    variables: tuple[_VariablePlan, ...]
-    windows: int
-    time_axes: Mapping[str, int]
-    time_name: str
-    view: View
 
 
 class Provider:
@@ -473,21 +446,9 @@ class Provider:
                 self._check_sizes(contents, path)
                 selected = tuple(self._resolve_selection(each, contents, path) for each in selections)
                 view = self._views.add(View(contents, selections, selected))
-        outputs: list[OutputSpec] = []
-        plans: list[_VariablePlan] = []
-        for name, variable in {**view.read_coords, **(contents.fields if fields else {})}.items():
-            selectors = [_at_record(variable, axes[name], record.index) for axes in view.selected]
-            plan = plan_reads(variable.info.shape, variable.info.chunks, selectors)
-            span = _span(variable, record)
-            plans.append(_VariablePlan(variable, name not in contents.fields, plan, span))
-            pinned = record.index is not None
-            shapes = [variable.drop_time(shape) if pinned else shape for shape in plan.shapes]
-            outputs += [OutputSpec(w, name, shape, variable.spec.out) for w, shape in enumerate(shapes)]
-        file_plan = _FilePlan(
-            path, tuple(plans), len(windows), contents.bracket_axes(), contents.time_name, view
-        )
-        spans = {plan.span for plan in plans if plan.span is not None}
-        return RecordLayout(tuple(outputs), file_plan, tuple(self._use(contents, record, s) for s in spans))
+        plan = RecordPlan.of(record, view, fields=fields)
+        uses = [self._use(contents, record, span) for span in plan.spans]
+        return RecordLayout(plan.outputs, plan, tuple(uses))
 
     def _use(self, contents: Contents, record: RecordRef, span: ChunkSpan) -> SpanUse:
         assert record.index is not None
@@ -500,8 +461,9 @@ class Provider:
         first, second = layouts[0], layouts[-1]
         others = {(output.window, output.name): output.dtype for output in second.outputs}
         total = 2 * 8 * int(first.plan.windows)  # the time coordinate
+        time_axes = first.plan.time_axes
         for one in first.outputs:
-            if one.name in first.plan.time_axes:
+            if one.name in time_axes:
                 dtype = np.promote_types(one.dtype, others.get((one.window, one.name), one.dtype))
                 total += 2 * (one.nbytes // one.dtype.itemsize) * dtype.itemsize
         return total
@@ -525,22 +487,9 @@ class Provider:
         Cancelled
             If `abort` was set.
         """
-        plan: _FilePlan = layout.plan
-        arrays = iter([allocate(output.shape, output.dtype) for output in layout.outputs])
-        fields: tuple[dict[str, NativeField], ...] = tuple({} for _ in range(plan.windows))
-        coords: tuple[dict[str, NativeField], ...] = tuple({} for _ in range(plan.windows))
-        requests = []
-        for each in plan.variables:
-            variable, axis = each.variable, each.variable.time_axis
-            pinned = record.index is not None and axis is not None
-            dims = variable.drop_time(variable.info.dims) if pinned else variable.info.dims
-            outs = [next(arrays) for _ in range(plan.windows)]
-            for window, out in enumerate(outs):
-                kind = coords if each.is_coord else fields
-                kind[window][variable.info.name] = NativeField(out, dims, variable.attrs)
-            full = [np.expand_dims(out, axis) for out in outs] if pinned and axis is not None else outs
-            kept = each.span if keep is not None and each.span in keep.spans else False
-            requests.append(ArrayRequest(variable.info, variable.spec, each.plan, tuple(full), kept))
+        plan: RecordPlan = layout.plan
+        arrays = [allocate(output.shape, output.dtype) for output in layout.outputs]
+        fields, coords, requests = plan.fill(arrays, keep)
         pool, next_use = (None, None) if keep is None else (keep.pool, keep.next_use)
         options = DecodeOptions(self.reader.on_bad_chunk, self.reader.verify, pool, next_use)
         with self._series.open(plan.path, record.url) as (file, contents):
@@ -550,7 +499,7 @@ class Provider:
             for window, shared in enumerate(plan.view.kept_coords(file, abort)):
                 coords[window].update(shared)
         return DecodedRecord(
-            record, fields, coords, plan.time_axes, plan.time_name, report.bytes_read,
+            record, fields, coords, plan.time_axes, plan.view.contents.time_name, report.bytes_read,
             report.chunks, report.reused, report.fallbacks,
         )  # fmt: skip
 
@@ -603,7 +552,7 @@ class Provider:
         """
         abort = AbortToken() if abort is None else abort
         for record in dict.fromkeys(self.resolve(t, abort).records):
-            plan: _FilePlan = self.measure(record, windows).plan
+            plan: RecordPlan = self.measure(record, windows).plan
             with self._series.open(plan.path, record.url) as (file, _):
                 read_ahead(file, [(each.variable.info, each.plan) for each in plan.variables], abort)
 
@@ -654,23 +603,3 @@ class Provider:
                     f"dimension {dim!r} has length {size}, but {expected} in {reference.identity[0]}",
                     file=path, hint="Declare series on different grids as two sources",
                 )  # fmt: skip
-
-
-def _span(variable: Variable, record: RecordRef) -> ChunkSpan | None:
-    """Give the records that lie in the same chunks of a variable as a record; None for one without time."""
-    axis = variable.time_axis
-    if axis is None or record.index is None:
-        return None
-    first = record.index - record.index % variable.info.chunks[axis]
-    stop = min(first + variable.info.chunks[axis], variable.info.shape[axis])
-    return ChunkSpan(record.identity, first, stop)
-
-
-def _at_record(
-    variable: Variable, axes: tuple[Span | Points, ...], index: int | None
-) -> tuple[Span | Points, ...]:
-    """Pin the time axis of a variable to one record."""
-    axis = variable.time_axis
-    if axis is None or index is None:
-        return axes
-    return (*axes[:axis], Span(index, index + 1), *axes[axis + 1 :])

@@ -198,7 +198,7 @@ def test_a_sample_is_not_failed_by_a_record_it_does_not_need():
     source = FakeSource(3, bracket=True)
     source.failing[2] = OSError("bad")
     real = source.resolve
-    source.resolve = lambda *at: swap(real(*at))  # records of a bracket are decoded in their order: 2 before 1
+    source.resolve = lambda *at: swap(real(*at))  # a bracket decodes them in their order: 2 before 1
     planning = source.gate(("resolve", 0))
     second = source.gate(2)
     with PrefetchGroup({"w": source}, workers=2, depth=2, fetch_ahead=0, clip=(hours(0), hours(2))) as group:
