@@ -37,8 +37,10 @@ __all__ = [
     "gather_objects",
     "install_excepthooks",
     "maximum",
+    "pack_error",
     "receive",
     "share_objects",
+    "unpack_error",
     "wait",
 ]
 
@@ -90,11 +92,11 @@ def _poll(done: Callable[[], bool], longest: float) -> None:
         pause = min(longest, 1.2 * pause + 1e-6)
 
 
-def agree(comm: MPI.Comm | None, error: Exception | None) -> None:
+def agree(comm: MPI.Comm | None, error: Exception | None, rank: int | None = None) -> None:
     """Make an error of any rank the error of all; collective over `comm`.
 
     Call it where ranks are about to depend on each other, with the error this rank met or None. It costs one
-    8-byte reduction where nobody failed.
+    8-byte reduction where nobody failed. `rank`: this rank's number in the job, where `comm` is a part.
 
     Raises
     ------
@@ -107,19 +109,23 @@ def agree(comm: MPI.Comm | None, error: Exception | None) -> None:
         if error is not None:
             raise error
         return
-    rank, size = comm.Get_rank(), comm.Get_size()
-    failed = size - int(maximum(comm, np.array([0 if error is None else size - rank]))[0])
+    place, size = comm.Get_rank(), comm.Get_size()
+    failed = size - int(maximum(comm, np.array([0 if error is None else size - place]))[0])
     if failed == size:
         return
-    parcel = _pack(error, rank) if error is not None and rank == failed else None
-    agreed = _unpack(broadcast(comm, parcel, root=failed), failed)
-    if rank == failed and type(agreed) is type(error):
+    mine = error is not None and place == failed
+    parcel = pack_error(error, place if rank is None else rank) if error is not None and mine else None
+    agreed = unpack_error(broadcast(comm, parcel, root=failed))
+    if error is not None and mine and type(agreed) is type(error):
         raise error  # the original, for its traceback
     raise agreed from error
 
 
-def _pack(error: Exception, rank: int) -> bytes:
-    """Pickle an error as (type, text, pickle); the last is None unless it comes back as it was."""
+def pack_error(error: Exception, rank: int) -> bytes:
+    """Pickle an error to be raised on other ranks, and note on it which rank met it, unless it says so.
+
+    What does not survive pickling travels as its type's name and its text.
+    """
     if not hasattr(error, "raised_on"):  # it may have been agreed on before
         error.raised_on = rank  # type: ignore[attr-defined] # read by _abort
         error.add_note(f"raised on rank {rank}")
@@ -129,11 +135,12 @@ def _pack(error: Exception, rank: int) -> bytes:
         inner = pickled if type(again) is type(error) and str(again) == str(error) else None
     except Exception:  # noqa: BLE001 - whatever fails in a foreign class means: it does not survive pickling
         inner = None
-    return pickle.dumps((type(error).__qualname__, str(error), inner))
+    return pickle.dumps((type(error).__qualname__, str(error), error.raised_on, inner))  # type: ignore[attr-defined] # set above
 
 
-def _unpack(parcel: bytes, rank: int) -> Exception:
-    name, text, inner = pickle.loads(parcel)  # noqa: S301 - sent by a rank of this job
+def unpack_error(parcel: bytes) -> Exception:
+    """Give the error that :func:`pack_error` packed, or a :class:`RankError` with its text."""
+    name, text, rank, inner = pickle.loads(parcel)  # noqa: S301 - sent by a rank of this job
     if inner is not None:
         carried: Exception = pickle.loads(inner)  # noqa: S301 - likewise
         return carried

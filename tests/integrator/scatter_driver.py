@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from earthsciio import FileFormatError
+from earthsciio import FileFormatError, GroupStateError
 from earthsciio.declare import load_case
+from integrator import scatter
+from integrator.partition import NodeGroups
 from integrator.ranks import install_excepthooks, wait
 from integrator.run import CaseRun, run_case
 from integrator.scatter import open_forcing
@@ -122,6 +124,76 @@ def truncated(folder: Path) -> list[str]:
     return comm.allgather(seen)
 
 
+def as_two_nodes(comm: MPI.Intracomm) -> NodeGroups:
+    """Take the first half of the ranks for one node and the second half for another."""
+    half = comm.size // 2
+    node = comm.Split(comm.rank >= half, comm.rank)
+    groups = (tuple(range(half)), tuple(range(half, comm.size)))
+    return NodeGroups(node, groups, int(comm.rank >= half))
+
+
+class _LosingItsFile:
+    """A group that can't read epoch 3, on the second node's reader only."""
+
+    def __init__(self, group):
+        self.group = group
+
+    def __getattr__(self, name):
+        return getattr(self.group, name)
+
+    def take(self, k):
+        if k == 3:
+            raise FileFormatError("the disk of this node is gone", file="u.nc")
+        return self.group.take(k)
+
+
+def two_nodes(folder: Path) -> list[str]:
+    """Compare what two readers send with plain reads; then one of them fails, and every rank learns of it."""
+    comm = MPI.COMM_WORLD
+    case = load_case(folder / "case.yaml")
+    run = CaseRun(case, comm)
+    window = run.setup.partition.window(comm.rank)
+    members = case.providers()
+    scatter.node_groups = as_two_nodes
+    forcing = open_forcing(members, window, comm, mode="root", clip=case.clip)
+    if forcing.group is not None and comm.rank:
+        forcing.group = _LosingItsFile(forcing.group)
+    boundaries = forcing.boundaries()
+    seen = []
+    forcing.start([0, 1, 3])
+    for k in (0, 1):
+        got = forcing.take(k)["v"].data["v"].data
+        expected = members["v"].with_window(window).sample_at(boundaries[k])["v"].data
+        seen.append(str(got.tobytes() == expected.tobytes()))
+        forcing.release(k)
+    try:
+        forcing.take(3)
+    except FileFormatError as error:
+        seen.append(f"{error.file}, rank {error.raised_on}, {'disk of this node' in str(error)}")
+    comm.Barrier()
+    forcing.start([4])
+    forcing.take(4)
+    forcing.close()
+    run.close()
+    return comm.allgather(", ".join(seen))
+
+
+def other_epoch(folder: Path) -> list[str]:
+    """Take another epoch on the last rank than on the reader."""
+    comm = MPI.COMM_WORLD
+    run = CaseRun(load_case(folder / "case.yaml"), comm)
+    forcing = run.forcing()
+    forcing.start([1, 2])
+    seen = "nothing was raised"
+    try:
+        forcing.take(2 if comm.rank == comm.size - 1 else 1)
+    except GroupStateError as error:
+        seen = str(error)
+    forcing.close()
+    run.close()
+    return comm.allgather(seen)
+
+
 class _Failing:
     """A model whose adjoint fails on one rank."""
 
@@ -143,6 +215,10 @@ def main() -> None:
     install_excepthooks(comm)
     if what == "check":
         results = {"digests": digests(folder), "taken": taken(folder), "truncated": truncated(folder)}
+        if comm.rank == 0:
+            print(json.dumps(results))
+    elif what in ("two-nodes", "other-epoch"):
+        results = (two_nodes if what == "two-nodes" else other_epoch)(folder)
         if comm.rank == 0:
             print(json.dumps(results))
     elif what == "reader-fails":

@@ -67,6 +67,22 @@ def test_values_do_not_depend_on_ranks_mode_workers_depth_or_schedule(mpirun, ca
 
 
 @pytest.mark.mpiexec
+def test_two_nodes_get_the_same_values_and_one_readers_error_reaches_every_rank(mpirun, case):
+    done = mpirun(4, DRIVER, "two-nodes", case)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == ["True, True, u.nc, rank 2, True"] * 4
+
+
+@pytest.mark.mpiexec
+def test_a_rank_that_takes_another_epoch_is_told(mpirun, case):
+    done = mpirun(3, DRIVER, "other-epoch", case)
+    assert done.returncode == 0, done.stderr
+    first, second, last = json.loads(done.stdout)
+    assert (first, second) == ("nothing was raised",) * 2
+    assert "take(2) on this rank, but its node's reader takes epoch 1" in last
+
+
+@pytest.mark.mpiexec
 @pytest.mark.parametrize(
     ("what", "text"), [("reader-fails", "v.nc"), ("model-fails", "the model blew up on purpose")]
 )
