@@ -215,9 +215,16 @@ def full_fields(report: Report, folder: Path, levels: int, repeats: int) -> None
                 group.case(f"ours {precision}, reused")(reader.reused())
             for name, read in readers.items():
                 group.case(name)(lambda read=read, whole=whole: read(whole))
+            # no peer delivers float64, which takes its caller a conversion; only the fastest can matter
+            converted = [name for name in ("hidefix", "h5py") if name in readers]
+            for name in converted:
+                group.case(f"{name}, to float64")(
+                    lambda read=readers[name], whole=whole: np.asarray(read(whole)[0]).astype("f8")
+                )
             report.run(group, repeats)
-            best = best_peer(group, list(readers))
+            rivals = {"float32": list(readers), "float64": [f"{name}, to float64" for name in converted]}
             for precision in ours:
+                best = best_peer(group, rivals[precision])
                 share = 1 / group.ratio(f"ours {precision}, reused", "limit")
                 report.check(f"{group.name}: {precision}, share of the limit", share, 0.85, at_least=True)
                 if best:
