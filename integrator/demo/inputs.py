@@ -59,19 +59,22 @@ class Refinement:
     ----------
     rows, columns, levels : int
         Grid points from pole to pole, around the globe, and in the vertical.
+    records : int
+        From 1970-01-01 on, `hours` apart.
     hours : int
-        Hourly records from 1970-01-01 on.
+        Between two records.
     """
 
     rows: int = 181
     columns: int = 288
-    levels: int = 20
-    hours: int = 73
+    levels: int = 80
+    records: int = 53
+    hours: int = 6
 
     @property
     def nbytes(self) -> int:
         """Uncompressed bytes of one wind."""
-        return 4 * self.hours * self.levels * self.rows * self.columns
+        return 4 * self.records * self.levels * self.rows * self.columns
 
 
 def refine(winds: Path, folder: Path, how: Refinement) -> None:
@@ -102,13 +105,13 @@ def _write(path: Path, name: str, source: Path, how: Refinement, seed: int) -> N
     chunk = (1, 1, how.rows, how.columns)
     with h5py.File(path, "w", track_order=True) as file:
         scales = {
-            "time": (np.arange(how.hours), "hours since 1970-01-01"),
+            "time": (how.hours * np.arange(how.records), "hours since 1970-01-01"),
             "level": (np.arange(how.levels), "1"),
             "lat": (lat.astype("f4"), "degrees_north"),
             "lon": (lon.astype("f4"), "degrees_east"),
         }
         wind = file.create_dataset(
-            name, (how.hours, how.levels, *chunk[2:]), "f4", chunks=chunk, compression=1, shuffle=True
+            name, (how.records, how.levels, *chunk[2:]), "f4", chunks=chunk, compression=1, shuffle=True
         )
         wind.attrs["units"] = "m s-1"
         for axis, (dim, (values, units)) in enumerate(scales.items()):
@@ -117,12 +120,12 @@ def _write(path: Path, name: str, source: Path, how: Refinement, seed: int) -> N
             file[dim].make_scale(dim)
             wind.dims[axis].attach_scale(file[dim])
         with ThreadPoolExecutor(2) as pool:
-            for hour, encoded in enumerate(pool.map(_encode, _hours(month, lat, lon, how, seed))):
+            for record, encoded in enumerate(pool.map(_encode, _records(month, lat, lon, how, seed))):
                 for level, data in enumerate(encoded):
-                    wind.id.write_direct_chunk((hour, level, 0, 0), data)
+                    wind.id.write_direct_chunk((record, level, 0, 0), data)
 
 
-def _hours(
+def _records(
     month: Array, lat: Array, lon: Array, how: Refinement, seed: int
 ) -> Iterator[npt.NDArray[np.float32]]:
     """Yield every record: shape (levels, rows, columns), between the winds of January and February."""
@@ -131,13 +134,13 @@ def _hours(
     profile = np.sin(np.pi * (np.arange(how.levels) + 0.5) / how.levels)
     profile /= profile.mean()
     noise = 1 + 0.03 * np.random.default_rng(seed).standard_normal((how.rows, how.columns)).astype("f4")
-    for hour in range(how.hours):
-        share = hour / (31 * 24)
+    for record in range(how.records):
+        share = record * how.hours / (31 * 24)
         wind = ((1 - share) * january + share * february).astype("f4")
         values = np.empty((how.levels, how.rows, how.columns), "f4")
         for level, strength in enumerate(profile.astype("f4")):
-            # gusts differ by level and hour, so that the series compresses like a model's
-            np.multiply(wind * strength, np.roll(noise, 7 * hour + 31 * level, axis=1), out=values[level])
+            # gusts differ by level and record, so that the series compresses like a model's
+            np.multiply(wind * strength, np.roll(noise, 7 * record + 31 * level, axis=1), out=values[level])
         values.view(np.uint32)[...] &= np.uint32(0xFFFFFF80)
         yield values
 

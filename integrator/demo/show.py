@@ -25,7 +25,7 @@ __all__ = ["show"]
 _TIMEOUT_S = 300
 #: Of the refined case: bytes of forcing the reader may hold, and states kept for the way back.
 _BUDGET = "150MB"
-_SNAPSHOTS = 8
+_SNAPSHOTS = 12
 
 _REPORT = """\
 # Forcing, hidden
@@ -36,7 +36,9 @@ _REPORT = """\
 *hidden* the share of a synchronous decode that cost the run no time, both without the first wait, which
 nothing can hide. They come from reference runs of the same case in the same job. *n/a*: decoding is less
 than a tenth of computing. In *model sleeping* the model sleeps as long as it would compute, as the host
-does while an accelerator steps; in the rows above it, the ranks compute on the cores that decode.
+does while an accelerator steps. In the rows above it the ranks compute themselves: where there are as many
+of them as cores, decoding takes from the model every second it needs, and nothing can be hidden ({ranks} ranks
+on {cores} cores here).
 
 ## NCEP winds, monthly means, twelve epochs
 
@@ -81,18 +83,18 @@ sweep: {direction: adjoint, snapshots: 12}
 """
 
 _FINE = """\
-# A generated refinement of the same winds: hourly, {levels} levels, {rows} x {columns}, deflated.
+# A generated refinement of the same winds: every {hours} hours, {levels} levels, {rows} x {columns}, deflated.
 case: refined-winds
 sources:
-  u: {{format: netcdf, url: fine/u.nc, variables: [u], options: {{precision: source}}, temporal: &hourly
-       {{start: "1970-01-01", frequency: PT1H, end: "{end}", records_per_sample: 2}}}}
+  u: {{format: netcdf, url: fine/u.nc, variables: [u], options: {{precision: source}}, temporal: &steps
+       {{start: "1970-01-01", frequency: PT{hours}H, end: "{end}", records_per_sample: 2}}}}
   v: {{format: netcdf, url: fine/v.nc, variables: [v], options: {{precision: source}},
-       temporal: *hourly}}
+       temporal: *steps}}
 time: {{start: "1970-01-01", end: "{stop}"}}
 prefetch: {{depth: 3, max_bytes: {budget}}}
 model:
   name: tracer
-  parameters: {{u: [u, u], v: [v, v], step: 225, wall: 70}}
+  parameters: {{u: [u, u], v: [v, v], step: 200, wall: 70}}
 sweep: {{direction: adjoint, snapshots: {snapshots}}}
 """
 
@@ -156,15 +158,16 @@ def _refined_case(folder: Path, how: Refinement) -> Path:
         print(f"generating the refinement, {2 * how.nbytes / 1e6:.0f} MB before compression", flush=True)
         refine(folder / "data", folder / "fine", how)
         made.write_text(wanted, encoding="utf-8")
-    start = datetime(1970, 1, 1, tzinfo=UTC)
+    start, step = datetime(1970, 1, 1, tzinfo=UTC), timedelta(hours=how.hours)
     case = folder / "refined-winds.yaml"
     case.write_text(
         _FINE.format(
             levels=how.levels,
             rows=how.rows,
             columns=how.columns,
-            end=(start + timedelta(hours=how.hours)).strftime("%Y-%m-%dT%H:%M"),
-            stop=(start + timedelta(hours=how.hours - 1)).strftime("%Y-%m-%dT%H:%M"),
+            hours=how.hours,
+            end=(start + how.records * step).strftime("%Y-%m-%dT%H:%M"),
+            stop=(start + (how.records - 1) * step).strftime("%Y-%m-%dT%H:%M"),
             budget=_BUDGET,
             snapshots=_SNAPSHOTS,
         ),
@@ -207,6 +210,8 @@ def _report(folder: Path, real: Outcome, fine: Outcome) -> None:
     (folder / "refined").mkdir(exist_ok=True)
     write_pictures(folder / "refined", "A tracer in refined winds", fine)
     text = _REPORT.format(
+        ranks=fine.figures.ranks,
+        cores=os.cpu_count(),
         table=text_table(rows, markdown=True),
         real="\n".join(f"- {line}" for line in summary(real)),
         fine="\n".join(f"- {line}" for line in summary(fine)),
