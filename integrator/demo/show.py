@@ -36,9 +36,9 @@ _REPORT = """\
 *hidden* the share of a synchronous decode that cost the run no time, both without the first wait, which
 nothing can hide. They come from reference runs of the same case in the same job. *n/a*: decoding is less
 than a tenth of computing. In *model sleeping* the model sleeps as long as it would compute, as the host
-does while an accelerator steps. In the rows above it the ranks compute themselves: where there are as many
-of them as cores, decoding takes from the model every second it needs, and nothing can be hidden ({ranks} ranks
-on {cores} cores here).
+does while an accelerator steps. In the rows above it the ranks compute themselves ({ranks} ranks on {cores}
+cores here): where there are as many of them as cores, decoding takes from the model every second it needs,
+and nothing can be hidden.
 
 ## NCEP winds, monthly means, twelve epochs
 
@@ -83,7 +83,7 @@ sweep: {direction: adjoint, snapshots: 12}
 """
 
 _FINE = """\
-# A generated refinement of the same winds: every {hours} hours, {levels} levels, {rows} x {columns}, deflated.
+# A generated refinement of these winds: every {hours} hours, {levels} levels, {rows} x {columns}, deflated.
 case: refined-winds
 sources:
   u: {{format: netcdf, url: fine/u.nc, variables: [u], options: {{precision: source}}, temporal: &steps
