@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from earthsciio.formats.base import ArrayInfo, OpenFile
-from earthsciio.formats.encoded import EncodedFile
+from earthsciio.formats.encoded import EncodedFile, as_encoded
 
 from .abort import AbortToken
 from .plan import ArrayPlan
@@ -48,11 +48,12 @@ def read_ahead(file: OpenFile, arrays: Iterable[tuple[ArrayInfo, ArrayPlan]], ab
     OSError, DecodeError
         If the file can't be used.
     """
-    if not isinstance(file, EncodedFile) or not hasattr(os, "posix_fadvise"):
+    known = as_encoded(file)
+    if known is None or not hasattr(os, "posix_fadvise"):
         return 0
     asked = 0
-    with file.descriptor() as descriptor:
-        for begin, end in _merged(_extents(file, arrays)):
+    with known.descriptor() as descriptor:
+        for begin, end in _merged(_extents(known, arrays)):
             abort.check()
             os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
             asked += end - begin

@@ -154,10 +154,19 @@ def build_batch(tasks: Sequence[Task], file_size: int, prefix: bool) -> Batch:
 
 @dataclass(slots=True)
 class _Pairs:
-    """Chunks met by Windows: a row per (chunk, Window), sorted by chunk."""
+    """Chunks met by Windows: a row per (chunk, Window), sorted by chunk.
 
-    numbers: Integers
+    Attributes
+    ----------
+    chunks, starts, counts : numpy.ndarray
+        Every chunk met: its coordinates, its first row, and how many rows it has.
+    placements : numpy.ndarray
+        The rows; ``OUT`` numbers the Windows.
+    """
+
     chunks: Integers
+    starts: Integers
+    counts: Integers
     placements: Integers
 
 
@@ -178,6 +187,7 @@ class _Builder:
         self.run_count = 0
         self.outs: list[list[int]] = []
         self.spare = False
+        self.known: dict[tuple[Any, ...], tuple[Any, _Pairs | None]] = {}
 
     def build(self) -> Batch:
         for number, task in enumerate(self.tasks):
@@ -220,12 +230,10 @@ class _Builder:
             address = out.__array_interface__["data"][0]
             self.outs.append([address, *out.strides, *[0] * (t.MAX_RANK - out.ndim)])
         stored, unwritten = _split_at_end(request.plan.axes, encoded)
-        pairs = self._pairs(stored, request.info.shape, encoded, first_out)
-        if pairs is not None:
-            self._add_items(number, task, pairs, fill=False)
-        pairs = self._pairs(unwritten, request.info.shape, encoded, first_out)
-        if pairs is not None:
-            self._add_items(number, task, pairs, fill=True)
+        for boxes, fill in ((stored, False), (unwritten, True)):
+            pairs = self._pairs(boxes, request.info.shape, encoded.chunks)
+            if pairs is not None:
+                self._add_items(number, task, pairs, first_out, fill)
 
     def _add_array(self, number: int, task: Task) -> None:
         spec, encoded, row = task.request.spec, task.encoded, self.arrays[number]
@@ -259,12 +267,19 @@ class _Builder:
         self.spare |= writes > 1
 
     def _pairs(
-        self, boxes: Sequence[tuple[int, Axes]], shape: Sequence[int], encoded: EncodedArray, first_out: int
+        self, boxes: Sequence[tuple[int, Axes]], shape: Sequence[int], lengths: tuple[int, ...]
     ) -> _Pairs | None:
-        """Multiply out the axes of every Window's boxes."""
-        rank = len(encoded.chunks)
-        grid = [-(-size // length) for size, length in zip(shape, encoded.chunks, strict=True)]
-        found: list[_Pairs] = []
+        """Multiply out the axes of every Window, once for variables that are asked and stored alike."""
+        key = (*shape, *lengths, *((window, *map(id, axes)) for window, axes in boxes))
+        if key not in self.known:  # the boxes are kept with it, so that an id stays theirs
+            self.known[key] = boxes, self._multiply(boxes, shape, lengths)
+        return self.known[key][1]
+
+    def _multiply(
+        self, boxes: Sequence[tuple[int, Axes]], shape: Sequence[int], lengths: tuple[int, ...]
+    ) -> _Pairs | None:
+        grid = [-(-size // length) for size, length in zip(shape, lengths, strict=True)]
+        found: list[tuple[Integers, Integers, Integers]] = []
         for window, axes in boxes:
             counts = [len(axis) for axis in axes]
             total = math.prod(counts)
@@ -272,10 +287,10 @@ class _Builder:
                 continue
             chunks = np.zeros((total, t.MAX_RANK), dtype=np.int64)
             placements = np.zeros((total, t.PLACEMENT_COLUMNS), dtype=np.int64)
-            placements[:, t.OUT] = first_out + window
+            placements[:, t.OUT] = window
             numbers = np.zeros(total, dtype=np.int64)
             inner = total
-            for axis in range(rank):
+            for axis in range(len(lengths)):
                 inner //= counts[axis]
                 coordinates = np.fromiter(axes[axis], dtype=np.int64, count=counts[axis])
                 first = self._add_parts(axes[axis])
@@ -283,16 +298,13 @@ class _Builder:
                 chunks[:, axis] = coordinates[at]
                 placements[:, t.PARTS + axis] = first + at
                 numbers = numbers * grid[axis] + chunks[:, axis]
-            found.append(_Pairs(numbers, chunks, placements))
+            found.append((numbers, chunks, placements))
         if not found:
             return None
-        numbers = np.concatenate([pairs.numbers for pairs in found])
+        numbers, chunks, placements = (np.concatenate(column) for column in zip(*found, strict=True))
         order = np.argsort(numbers, kind="stable")
-        return _Pairs(
-            numbers[order],
-            np.concatenate([pairs.chunks for pairs in found])[order],
-            np.concatenate([pairs.placements for pairs in found])[order],
-        )
+        starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+        return _Pairs(chunks[order[starts]], starts, np.diff(starts, append=len(numbers)), placements[order])
 
     def _add_parts(self, axis: Mapping[int, AxisPart]) -> int:
         first = len(self.parts)
@@ -302,14 +314,12 @@ class _Builder:
             self.run_count += len(part.runs)
         return first
 
-    def _add_items(self, number: int, task: Task, pairs: _Pairs, fill: bool) -> None:
-        encoded = task.encoded
-        starts = np.flatnonzero(np.diff(pairs.numbers, prepend=-1))
-        items = np.zeros((len(starts), t.ITEM_COLUMNS), dtype=np.int64)
-        chunks = pairs.chunks[starts]
+    def _add_items(self, number: int, task: Task, pairs: _Pairs, first_out: int, fill: bool) -> None:
+        encoded, chunks = task.encoded, pairs.chunks
+        items = np.zeros((len(chunks), t.ITEM_COLUMNS), dtype=np.int64)
         items[:, t.ARRAY] = number
-        items[:, t.FIRST] = self.placed + starts
-        items[:, t.COUNT] = np.diff(starts, append=len(pairs.numbers))
+        items[:, t.FIRST] = self.placed + pairs.starts
+        items[:, t.COUNT] = pairs.counts
         located = encoded.index.locate(chunks[:, : len(encoded.chunks)])
         items[:, t.OFFSET], items[:, t.SIZE], items[:, t.MASK] = located.offsets, located.sizes, located.masks
         items[:, t.RAW] = located.sizes if encoded.pieces else encoded.chunk_nbytes
@@ -334,8 +344,10 @@ class _Builder:
             items[absent, t.RAW] = encoded.dtype.itemsize
         self.items.append(items)
         self.chunks.append(chunks)
-        self.placements.append(pairs.placements)
-        self.placed += len(pairs.placements)
+        placements = pairs.placements.copy()
+        placements[:, t.OUT] += first_out
+        self.placements.append(placements)
+        self.placed += len(placements)
 
 
 def _split_at_end(

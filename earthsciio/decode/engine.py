@@ -10,7 +10,7 @@ import numpy as np
 
 from earthsciio.errors import DecodeError
 from earthsciio.formats.base import OpenFile
-from earthsciio.formats.encoded import EncodedFile
+from earthsciio.formats.encoded import EncodedFile, as_encoded
 
 from . import native
 from . import tables as t
@@ -37,12 +37,13 @@ class Decoded:
 
 def prepare(file: OpenFile, request: ArrayRequest) -> Task | str:
     """Give the task that decodes an array fast, or the reason why it can't be."""
-    if not isinstance(file, EncodedFile):
+    known = as_encoded(file)
+    if known is None:
         return "the format has no fast path"
     reason = refusal(request)
     if reason is not None:
         return reason
-    encoded = file.encoded(request.info)
+    encoded = known.encoded(request.info)
     if isinstance(encoded, str):
         return encoded
     steps = program(encoded)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from earthsciio.formats.base import OpenFile
-from earthsciio.formats.encoded import EncodedFile
+from earthsciio.formats.encoded import as_encoded
 
 from . import native
 from .abort import AbortToken
@@ -92,8 +92,9 @@ def decode_arrays(
             slow.append(request)
             fallbacks.append((request.info.name, task))
     fast = Decoded()
-    if tasks and isinstance(file, EncodedFile):
-        fast = decode(file, tasks, abort, options)
+    known = as_encoded(file)
+    if tasks and known is not None:
+        fast = decode(known, tasks, abort, options)
     counts = decode_reference(file, slow, abort, options)
     return DecodeReport(
         fast.bytes_read + counts.bytes_read,

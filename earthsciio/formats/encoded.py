@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ __all__ = [
     "Located",
     "PieceIndex",
     "TableIndex",
+    "as_encoded",
 ]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -217,3 +218,14 @@ class EncodedFile(OpenFile, Protocol):
             If the file is not the one that was opened.
         """
         ...
+
+
+_encoded_kinds: dict[type, bool] = {}
+
+
+def as_encoded(file: OpenFile) -> EncodedFile | None:
+    """Give the file as one that can be read fast, or None. A class is looked at once: that is slow."""
+    kind = type(file)
+    if kind not in _encoded_kinds:
+        _encoded_kinds[kind] = isinstance(file, EncodedFile)
+    return cast("EncodedFile", file) if _encoded_kinds[kind] else None
