@@ -13,37 +13,29 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from .assembly import bracket, check_same_grid, unshared, write_in_place
+from .assembly import unshared, write_in_place
 from .cache import Cache
-from .contents import Contents
-from .decode import BadChunk, DecodeOptions, decode_arrays
+from .decode import BadChunk
 from .decode.abort import AbortToken
-from .decode.ahead import read_ahead
-from .errors import DecodeError, FileFormatError, SelectionError, VariableNotFound
+from .errors import SelectionError, VariableNotFound
 from .fields import NativeDataset, NativeField, Time
 from .filelist import SourceFile
 from .formats import Reader, create_reader
 from .formats import supports_selection as reader_supports_selection
-from .recordplan import RecordPlan
+from .recordreader import RecordReader, Selection, assembly_nbytes
 from .records import (
     Allocate,
-    ChunkSpan,
     DecodedRecord,
     Keep,
     RecordLayout,
     RecordRef,
     Resolved,
-    SpanUse,
     new_array,
 )
 from .registry import Registry
-from .selection import AxesSelection, Points, SelectionLike, Span, Window, parse_selection, resolve
+from .selection import AxesSelection, SelectionLike, Window, parse_selection
 from .series import FileSeries
 from .source import DataSource, parse_time
-from .timeaxis import encode_times
-from .views import View, Views
 
 __all__ = ["Provider"]
 
@@ -102,9 +94,7 @@ class Provider:
         self._range = self._time_range(window)
         self._lock = threading.Lock()
         self._buffers: NativeDataset | None = None
-        self._views = Views()
-        self._noting = threading.Lock()  # not _lock, which a read of a constant holds
-        self._bad_chunks: dict[tuple[str, BadChunk], None] = {}
+        self._records = RecordReader(series)
 
     def _time_range(self, window: tuple[Any, Any] | None) -> tuple[int | None, int | None]:
         if window is None or self.loader.temporal is None:
@@ -254,7 +244,7 @@ class Provider:
         self._refuse_second_selection()
         return self._read(t, tuple(parse_selection(window) for window in windows))
 
-    def _read(self, t: Time, selections: tuple[Window | AxesSelection | None, ...]) -> list[NativeDataset]:
+    def _read(self, t: Time, selections: tuple[Selection, ...]) -> list[NativeDataset]:
         if self.is_const:
             return self._read_const(selections)
         resolved = self.resolve(t)
@@ -267,7 +257,7 @@ class Provider:
         assembled = self.assemble(resolved, [decoded[record] for record in resolved.records], new_array)
         return [unshared(dataset) for dataset in assembled]
 
-    def _read_const(self, selections: tuple[Window | AxesSelection | None, ...]) -> list[NativeDataset]:
+    def _read_const(self, selections: tuple[Selection, ...]) -> list[NativeDataset]:
         record = self._const_record()
         decoded = self.decode_record(record, self.measure(record, selections), new_array, AbortToken())
         return [unshared(NativeDataset(f, c)) for f, c in zip(decoded.fields, decoded.coords, strict=True)]
@@ -353,7 +343,7 @@ class Provider:
                     f"the source delivers no {variable!r}", file=path, variable=variable,
                     hint=f"It delivers {list(every)}",
                 )  # fmt: skip
-            selected = self._resolve_selection(self._select, contents, path)
+            selected = self._records.selected(self._select, contents, path)
             shape = tuple(len(selector) for selector in selected[variable])
         if not self.is_const:
             shape = every[variable].drop_time(shape)
@@ -422,7 +412,7 @@ class Provider:
         """Find the records behind ``sample_at(t)``; `abort` ends a download."""
         return self._series.resolve(t, abort)
 
-    def measure(self, record: RecordRef, windows: Sequence[Window | AxesSelection | None]) -> RecordLayout:
+    def measure(self, record: RecordRef, windows: Sequence[Selection]) -> RecordLayout:
         """Plan the decode of a record through Windows (None: the provider's own); metadata only.
 
         Raises
@@ -434,39 +424,13 @@ class Provider:
         """
         return self._measure(record, windows, fields=True)
 
-    def _measure(
-        self, record: RecordRef, windows: Sequence[Window | AxesSelection | None], *, fields: bool
-    ) -> RecordLayout:
-        path = str(record.identity[0])
+    def _measure(self, record: RecordRef, windows: Sequence[Selection], *, fields: bool) -> RecordLayout:
         selections = tuple(self._select if window is None else window for window in windows)
-        with self._series.open(path, record.url) as (_, contents):
-            self._check_version(record, contents, path)
-            view = self._views.get(contents.identity, selections)
-            if view is None:
-                self._check_sizes(contents, path)
-                selected = tuple(self._resolve_selection(each, contents, path) for each in selections)
-                view = self._views.add(View(contents, selections, selected))
-        plan = RecordPlan.of(record, view, fields=fields)
-        uses = [self._use(contents, record, span) for span in plan.spans]
-        return RecordLayout(plan.outputs, plan, tuple(uses))
-
-    def _use(self, contents: Contents, record: RecordRef, span: ChunkSpan) -> SpanUse:
-        assert record.index is not None
-        return SpanUse(span, *self._series.neighbours(contents, record.index, span.first, span.stop))
+        return self._records.measure(record, selections, fields=fields)
 
     def assembly_nbytes(self, resolved: Resolved, layouts: Sequence[RecordLayout]) -> int:
         """Bytes that :meth:`assemble` will allocate: both halves of every bracketed array."""
-        if len(resolved.records) == 1:
-            return 0
-        first, second = layouts[0], layouts[-1]
-        others = {(output.window, output.name): output.dtype for output in second.outputs}
-        total = 2 * 8 * int(first.plan.windows)  # the time coordinate
-        time_axes = first.plan.time_axes
-        for one in first.outputs:
-            if one.name in time_axes:
-                dtype = np.promote_types(one.dtype, others.get((one.window, one.name), one.dtype))
-                total += 2 * (one.nbytes // one.dtype.itemsize) * dtype.itemsize
-        return total
+        return assembly_nbytes(resolved, layouts)
 
     def decode_record(
         self,
@@ -487,21 +451,7 @@ class Provider:
         Cancelled
             If `abort` was set.
         """
-        plan: RecordPlan = layout.plan
-        arrays = [allocate(output.shape, output.dtype) for output in layout.outputs]
-        fields, coords, requests = plan.fill(arrays, keep)
-        pool, next_use = (None, None) if keep is None else (keep.pool, keep.next_use)
-        options = DecodeOptions(self.reader.on_bad_chunk, self.reader.verify, pool, next_use)
-        with self._series.open(plan.path, record.url) as (file, contents):
-            self._check_version(record, contents, plan.path)
-            report = decode_arrays(file, requests, abort, options=options)
-            self._note_bad(plan.path, report.bad_chunks)
-            for window, shared in enumerate(plan.view.kept_coords(file, abort)):
-                coords[window].update(shared)
-        return DecodedRecord(
-            record, fields, coords, plan.time_axes, plan.view.contents.time_name, report.bytes_read,
-            report.chunks, report.reused, report.fallbacks,
-        )  # fmt: skip
+        return self._records.decode(record, layout, allocate, abort, keep)
 
     def assemble(
         self, resolved: Resolved, records: Sequence[DecodedRecord], allocate: Allocate
@@ -513,38 +463,10 @@ class Provider:
         FileFormatError
             If the two files of a bracket have different horizontal coordinates.
         """
-        first = records[0]
-        if len(records) == 1:
-            return tuple(
-                NativeDataset(f, c, resolved.times) for f, c in zip(first.fields, first.coords, strict=True)
-            )
-        time_dim = self._series.temporal.time_dim
-        values, attrs = encode_times(
-            [self._series.cadence.calendar.instant(time) for time in resolved.times],
-            self._series.cadence.calendar,
-        )
-        datasets = []
-        for window in range(len(first.fields)):
-            check_same_grid(first, records[1], window)
-            fields, coords = (
-                bracket(ours, theirs, first.time_axes, time_dim, allocate)
-                for ours, theirs in (
-                    (first.fields[window], records[1].fields[window]),
-                    (first.coords[window], records[1].coords[window]),
-                )
-            )
-            if first.time_name not in fields:
-                times = allocate(values.shape, values.dtype)
-                times[...] = values
-                coords[first.time_name] = NativeField(times, (time_dim,), attrs)
-            datasets.append(NativeDataset(fields, coords, resolved.times))
-        return tuple(datasets)
+        return self._records.assemble(resolved, records, allocate)
 
     def fetch_ahead(
-        self,
-        t: Time,
-        windows: Sequence[Window | AxesSelection | None] = (None,),
-        abort: AbortToken | None = None,
+        self, t: Time, windows: Sequence[Selection] = (None,), abort: AbortToken | None = None
     ) -> None:
         """Bring the files behind a sample into the cache, and what Windows need of them into memory.
 
@@ -552,54 +474,9 @@ class Provider:
         """
         abort = AbortToken() if abort is None else abort
         for record in dict.fromkeys(self.resolve(t, abort).records):
-            plan: RecordPlan = self.measure(record, windows).plan
-            with self._series.open(plan.path, record.url) as (file, _):
-                read_ahead(file, [(each.variable.info, each.plan) for each in plan.variables], abort)
+            self._records.read_ahead(self.measure(record, windows), abort)
 
     @property
     def bad_chunks(self) -> list[tuple[str, BadChunk]]:
         """Files and chunks that could not be read and came out as NaN, each once: ``on_bad_chunk="nan"``."""
-        with self._noting:
-            return list(self._bad_chunks)
-
-    def _note_bad(self, path: str, chunks: tuple[BadChunk, ...]) -> None:
-        with self._noting:
-            self._bad_chunks.update(dict.fromkeys((path, chunk) for chunk in chunks))
-
-    # Checks.
-
-    def _resolve_selection(
-        self, selection: Window | AxesSelection | None, contents: Contents, path: str
-    ) -> dict[str, tuple[Span | Points, ...]]:
-        return resolve(
-            selection,
-            contents.dims(contents.fields),
-            contents.dims(contents.coords),
-            contents.sizes,
-            time_dim=None if self.is_const else self._series.temporal.time_dim,
-            file=path,
-        )
-
-    @staticmethod
-    def _check_version(record: RecordRef, contents: Contents, path: str) -> None:
-        if contents.identity != record.identity:
-            raise DecodeError(
-                "the file was replaced while it was being read",
-                file=path,
-                hint="Read it again; a group, start again",
-            )
-
-    def _check_sizes(self, contents: Contents, path: str) -> None:
-        if self.is_const:
-            return
-        reference = self._series.reference()
-        if reference is None or reference.identity == contents.identity:
-            return
-        time_dim = self._series.temporal.time_dim
-        for dim, size in contents.sizes.items():
-            expected = reference.sizes.get(dim, size)
-            if dim != time_dim and size != expected:
-                raise FileFormatError(
-                    f"dimension {dim!r} has length {size}, but {expected} in {reference.identity[0]}",
-                    file=path, hint="Declare series on different grids as two sources",
-                )  # fmt: skip
+        return self._records.bad_chunks

@@ -9,6 +9,7 @@ import pytest
 from series_files import DAY, HOUR, daily_files, dated, first, provider, utc
 
 import earthsciio
+import earthsciio.recordreader
 from earthsciio import (
     BackendNotRegistered,
     DataSource,
@@ -95,7 +96,7 @@ def test_several_windows_at_once_equal_one_at_a_time(wide):
 
 # spec: P2.6
 def test_each_touched_chunk_is_read_once_for_all_windows_and_no_other(wide, monkeypatch):
-    monkeypatch.setattr(earthsciio.provider, "decode_arrays", _reference_only)
+    monkeypatch.setattr(earthsciio.recordreader, "decode_arrays", _reference_only)
     read = []
     kept = files.lease
 

@@ -1,0 +1,213 @@
+"""Reads records of one series through selections: measures, decodes and assembles them.
+
+A :class:`RecordReader` is what stands behind a provider's :class:`~earthsciio.records.RecordSource` once the
+records are found. It remembers views of files and which chunks came out as NaN, nothing of any sample, and
+may be used from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from .assembly import bracket, check_same_grid
+from .contents import Contents
+from .decode import BadChunk, DecodeOptions, decode_arrays
+from .decode.abort import AbortToken
+from .decode.ahead import read_ahead
+from .errors import DecodeError, FileFormatError
+from .fields import NativeDataset, NativeField
+from .recordplan import RecordPlan
+from .records import Allocate, ChunkSpan, DecodedRecord, Keep, RecordLayout, RecordRef, Resolved, SpanUse
+from .selection import AxesSelection, Points, Span, Window, resolve
+from .series import FileSeries
+from .timeaxis import encode_times
+from .views import View, Views
+
+__all__ = ["RecordReader", "Selection", "assembly_nbytes"]
+
+#: What a record is read through; None for all of it.
+Selection = Window | AxesSelection | None
+
+
+class RecordReader:
+    """Reads records of a series.
+
+    Parameters
+    ----------
+    series : FileSeries
+        Which found them.
+    """
+
+    def __init__(self, series: FileSeries) -> None:
+        self.series = series
+        self._views = Views()
+        self._noting = threading.Lock()
+        self._bad_chunks: dict[tuple[str, BadChunk], None] = {}
+
+    def measure(self, record: RecordRef, selections: tuple[Selection, ...], *, fields: bool) -> RecordLayout:
+        """Plan the decode of a record's coordinates, and of its fields if they are wanted; metadata only.
+
+        Raises
+        ------
+        SelectionError, SelectionRangeError
+            If a selection does not fit the file.
+        FileFormatError
+            If the file's dimensions differ from those of the file at ``start``.
+        """
+        path = str(record.identity[0])
+        with self.series.open(path, record.url) as (_, contents):
+            _check_version(record, contents, path)
+            view = self._views.get(contents.identity, selections)
+            if view is None:
+                self._check_sizes(contents, path)
+                selected = tuple(self.selected(each, contents, path) for each in selections)
+                view = self._views.add(View(contents, selections, selected))
+        plan = RecordPlan.of(record, view, fields=fields)
+        uses = [self._use(contents, record, span) for span in plan.spans]
+        return RecordLayout(plan.outputs, plan, tuple(uses))
+
+    def _use(self, contents: Contents, record: RecordRef, span: ChunkSpan) -> SpanUse:
+        assert record.index is not None
+        return SpanUse(span, *self.series.neighbours(contents, record.index, span.first, span.stop))
+
+    def decode(
+        self,
+        record: RecordRef,
+        layout: RecordLayout,
+        allocate: Allocate,
+        abort: AbortToken,
+        keep: Keep | None = None,
+    ) -> DecodedRecord:
+        """Decode one record; asks `allocate` once per output of `layout`, in its order.
+
+        The chunks of `keep` are taken from its pool, or left there.
+
+        Raises
+        ------
+        DecodeError
+            If stored bytes can't be read, or the file was replaced since the record was resolved.
+        Cancelled
+            If `abort` was set.
+        """
+        plan: RecordPlan = layout.plan
+        arrays = [allocate(output.shape, output.dtype) for output in layout.outputs]
+        fields, coords, requests = plan.fill(arrays, keep)
+        pool, next_use = (None, None) if keep is None else (keep.pool, keep.next_use)
+        reader = self.series.reader
+        options = DecodeOptions(reader.on_bad_chunk, reader.verify, pool, next_use)
+        with self.series.open(plan.path, record.url) as (file, contents):
+            _check_version(record, contents, plan.path)
+            report = decode_arrays(file, requests, abort, options=options)
+            self._note_bad(plan.path, report.bad_chunks)
+            for window, shared in enumerate(plan.view.kept_coords(file, abort)):
+                coords[window].update(shared)
+        return DecodedRecord(
+            record, fields, coords, plan.time_axes, plan.view.contents.time_name, report.bytes_read,
+            report.chunks, report.reused, report.fallbacks,
+        )  # fmt: skip
+
+    def assemble(
+        self, resolved: Resolved, records: Sequence[DecodedRecord], allocate: Allocate
+    ) -> tuple[NativeDataset, ...]:
+        """Put the sample of each Window together from its decoded records.
+
+        Raises
+        ------
+        FileFormatError
+            If the two files of a bracket have different horizontal coordinates.
+        """
+        first = records[0]
+        if len(records) == 1:
+            return tuple(
+                NativeDataset(f, c, resolved.times) for f, c in zip(first.fields, first.coords, strict=True)
+            )
+        time_dim, own = self.series.temporal.time_dim, self.series.temporal.cadence.calendar
+        values, attrs = encode_times([own.instant(time) for time in resolved.times], own)
+        datasets = []
+        for window in range(len(first.fields)):
+            check_same_grid(first, records[1], window)
+            fields, coords = (
+                bracket(ours, theirs, first.time_axes, time_dim, allocate)
+                for ours, theirs in (
+                    (first.fields[window], records[1].fields[window]),
+                    (first.coords[window], records[1].coords[window]),
+                )
+            )
+            if first.time_name not in fields:
+                times = allocate(values.shape, values.dtype)
+                times[...] = values
+                coords[first.time_name] = NativeField(times, (time_dim,), attrs)
+            datasets.append(NativeDataset(fields, coords, resolved.times))
+        return tuple(datasets)
+
+    def read_ahead(self, layout: RecordLayout, abort: AbortToken) -> None:
+        """Bring what a decode will need into memory; decodes nothing."""
+        plan: RecordPlan = layout.plan
+        with self.series.open(plan.path, plan.record.url) as (file, _):
+            read_ahead(file, [(each.variable.info, each.plan) for each in plan.variables], abort)
+
+    @property
+    def bad_chunks(self) -> list[tuple[str, BadChunk]]:
+        """Files and chunks that could not be read and came out as NaN, each once."""
+        with self._noting:
+            return list(self._bad_chunks)
+
+    def _note_bad(self, path: str, chunks: tuple[BadChunk, ...]) -> None:
+        with self._noting:
+            self._bad_chunks.update(dict.fromkeys((path, chunk) for chunk in chunks))
+
+    # Checks.
+
+    def selected(
+        self, selection: Selection, contents: Contents, path: str
+    ) -> dict[str, tuple[Span | Points, ...]]:
+        """Give the selectors of each variable of a file, one per axis."""
+        temporal = self.series.source.temporal
+        return resolve(
+            selection,
+            contents.dims(contents.fields),
+            contents.dims(contents.coords),
+            contents.sizes,
+            time_dim=None if temporal is None else temporal.time_dim,
+            file=path,
+        )
+
+    def _check_sizes(self, contents: Contents, path: str) -> None:
+        temporal = self.series.source.temporal
+        reference = None if temporal is None else self.series.reference()
+        if temporal is None or reference is None or reference.identity == contents.identity:
+            return
+        for dim, size in contents.sizes.items():
+            expected = reference.sizes.get(dim, size)
+            if dim != temporal.time_dim and size != expected:
+                raise FileFormatError(
+                    f"dimension {dim!r} has length {size}, but {expected} in {reference.identity[0]}",
+                    file=path, hint="Declare series on different grids as two sources",
+                )  # fmt: skip
+
+
+def assembly_nbytes(resolved: Resolved, layouts: Sequence[RecordLayout]) -> int:
+    """Bytes that :meth:`RecordReader.assemble` will allocate: both halves of every bracketed array."""
+    if len(resolved.records) == 1:
+        return 0
+    first, second = layouts[0], layouts[-1]
+    others = {(output.window, output.name): output.dtype for output in second.outputs}
+    total = 2 * 8 * int(first.plan.windows)  # the time coordinate
+    time_axes = first.plan.time_axes
+    for one in first.outputs:
+        if one.name in time_axes:
+            dtype = np.promote_types(one.dtype, others.get((one.window, one.name), one.dtype))
+            total += 2 * (one.nbytes // one.dtype.itemsize) * dtype.itemsize
+    return total
+
+
+def _check_version(record: RecordRef, contents: Contents, path: str) -> None:
+    if contents.identity != record.identity:
+        raise DecodeError(
+            "the file was replaced while it was being read",
+            file=path,
+            hint="Read it again; a group, start again",
+        )
