@@ -33,9 +33,7 @@ def main() -> None:
             field.id.write_direct_chunk((level, 0, 0), stored)
     source = DataSource("v", "netcdf", str(path), ("v",), reader_kwargs={"precision": "source"})
     provider = Provider(source)
-    small = provider.with_window(
-        Window({"phony_dim_0": (0, 2), "phony_dim_1": (0, 1), "phony_dim_2": (0, 1)})
-    )
+    corner = Window({"phony_dim_0": (0, 2), "phony_dim_1": (0, 1), "phony_dim_2": (0, 1)})
     provider.with_window(corner).materialize()  # compiles, and gives the threads their buffers
     before = status("VmRSS")
     data = provider.materialize()["v"].data
