@@ -34,6 +34,10 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 Axes: TypeAlias = Sequence[Mapping[int, AxisPart]]
 
 _PLACEABLE = "iuf"
+#: Bytes of a cache line: more chunks need not be placed together.
+_LINE = 64
+#: Bytes of decoded chunks that a thread may have side by side.
+_GANG_NBYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,8 +75,10 @@ class Batch:
         A row per chunk.
     chunks : numpy.ndarray
         Shape (n, MAX_RANK): chunk coordinates of each item, for messages.
+    gangs : numpy.ndarray
+        A row per gang; see :mod:`earthsciio.decode.tables`.
     encoded_nbytes, decoded_nbytes, spare_nbytes : int
-        Room a thread needs.
+        Room a thread needs for a chunk. That for decoded ones it needs as often as its gangs have members.
     """
 
     tasks: Sequence[Task]
@@ -82,6 +88,7 @@ class Batch:
     encoded_nbytes: int
     decoded_nbytes: int
     spare_nbytes: int
+    gangs: Integers
     outcomes: Integers = field(init=False)
     shared: Integers = field(init=False)
     keep_alive: list[Any] = field(default_factory=list)
@@ -92,6 +99,11 @@ class Batch:
         # a cache line apart from everything else: every thread writes the cursor
         self.shared = np.zeros(32, dtype=np.int64)[8:24]
 
+    @property
+    def decoded_room(self) -> int:
+        """Bytes a thread needs for decoded chunks."""
+        return self.decoded_nbytes * int(self.gangs[:, t.GANG_COUNT].max(initial=1))
+
     def job_row(
         self, table: Integers, descriptor: int, abort: npt.NDArray[np.int32], go_on: bool
     ) -> Integers:
@@ -100,7 +112,8 @@ class Batch:
         for column, values in self.tables.items():
             row[column] = _address(values)
         row[t.J_TABLE], row[t.J_FD] = _address(table), descriptor
-        row[t.J_ITEMS], row[t.J_COUNT] = _address(self.items), len(self.items)
+        row[t.J_ITEMS], row[t.J_APART] = _address(self.items), self.decoded_nbytes
+        row[t.J_GANGS], row[t.J_COUNT] = _address(self.gangs), len(self.gangs)
         row[t.J_OUTCOMES], row[t.J_SHARED] = _address(self.outcomes), _address(self.shared)
         row[t.J_ABORT], row[t.J_GO_ON] = _address(abort), int(go_on)
         return row
@@ -118,7 +131,7 @@ class Batch:
         """Run some of the items as a batch of their own."""
         part = Batch(
             self.tasks, np.ascontiguousarray(self.items[indices]), self.chunks[indices], self.tables,
-            self.encoded_nbytes, self.decoded_nbytes, self.spare_nbytes,
+            self.encoded_nbytes, self.decoded_nbytes, self.spare_nbytes, _singles(len(indices)),
         )  # fmt: skip
         try:
             run(part)
@@ -137,7 +150,7 @@ class Batch:
         return int(self.items[stored, t.SIZE].sum())
 
 
-def build_batch(tasks: Sequence[Task], file_size: int, prefix: bool) -> Batch:
+def build_batch(tasks: Sequence[Task], file_size: int, prefix: bool, threads: int) -> Batch:
     """Lay out the tables of one call.
 
     Parameters
@@ -148,8 +161,10 @@ def build_batch(tasks: Sequence[Task], file_size: int, prefix: bool) -> Batch:
         Bytes of the file; chunks that claim to lie outside it are not read.
     prefix : bool
         Whether to stop inflating behind the last wanted element, without its checksum.
+    threads : int
+        That will share the work; no gang is so large that one of them is left without.
     """
-    return _Builder(tasks, file_size, prefix).build()
+    return _Builder(tasks, file_size, prefix, threads).build()
 
 
 @dataclass(slots=True)
@@ -171,8 +186,9 @@ class _Pairs:
 
 
 class _Builder:
-    def __init__(self, tasks: Sequence[Task], file_size: int, prefix: bool) -> None:
+    def __init__(self, tasks: Sequence[Task], file_size: int, prefix: bool, threads: int) -> None:
         self.tasks = tasks
+        self.threads = threads
         self.file_size = file_size
         self.prefix_slack = prefix_slack() if prefix else 0
         self.keep_alive: list[Any] = []
@@ -201,6 +217,7 @@ class _Builder:
         plain = self.arrays[stored[:, t.ARRAY], t.PROGRAM_COUNT] == 0
         filtered = stored[~plain]
         decoded = int(filtered[:, t.RAW].max(initial=0)) + checks if len(filtered) else 0
+        decoded = -(-decoded // 64) * 64  # so that gang members begin at cache lines
         tables = {
             t.J_ARRAYS: self.arrays,
             t.J_PROGRAMS: np.array(self.programs, dtype=np.int64).reshape(-1, t.PROGRAM_COLUMNS),
@@ -214,6 +231,7 @@ class _Builder:
             encoded_nbytes=int(stored[:, t.SIZE].max(initial=0)),
             decoded_nbytes=decoded,
             spare_nbytes=decoded if self.spare else 0,
+            gangs=self._gangs(items, tables, decoded),
             keep_alive=self.keep_alive,
         )  # fmt: skip
 
@@ -234,6 +252,45 @@ class _Builder:
             pairs = self._pairs(boxes, request.info.shape, encoded.chunks)
             if pairs is not None:
                 self._add_items(number, task, pairs, first_out, fill)
+
+    def _gangs(self, items: Integers, tables: Mapping[int, Integers], chunk_nbytes: int) -> Integers:
+        """Put neighbours on the axis along which an output runs fastest together."""
+        joins = np.zeros(len(items), dtype=bool)  # whether a chunk is placed with the one before it
+        most = np.ones(len(items), dtype=np.int64)
+        for number, task in enumerate(self.tasks):
+            axis = _gang_axis(task)
+            if axis is None:
+                continue
+            self.arrays[number, t.GANG_AXIS] = axis
+            rows = np.flatnonzero(
+                (items[:, t.ARRAY] == number) & (items[:, t.KIND] == t.STORED) & (items[:, t.COUNT] == 1)
+            )
+            placed = tables[t.J_PLACEMENTS][items[rows, t.FIRST]]
+            parts = tables[t.J_PARTS][placed[:, t.PARTS + axis]]
+            runs = tables[t.J_RUNS][parts[:, 0]]
+            single = (parts[:, 1] == 1) & (runs[:, t.RUN] == 1)
+            elsewhere = np.delete(placed, t.PARTS + axis, axis=1)
+            follows = (
+                (np.diff(rows) == 1)
+                & (np.diff(runs[:, t.DST]) == 1)
+                & single[1:] & single[:-1]
+                & (elsewhere[1:] == elsewhere[:-1]).all(axis=1)
+            )  # fmt: skip
+            joins[rows[1:][follows]] = True
+            # what fills a cache line and fits, but something for every thread
+            most[rows] = max(1, min(
+                t.TILE_ROWS, _LINE // task.request.spec.out.itemsize, _GANG_NBYTES // max(chunk_nbytes, 1),
+                len(rows) // self.threads,
+            ))  # fmt: skip
+        if not joins.any():
+            return _singles(len(items))
+        starts = np.flatnonzero(~joins)
+        gangs: list[tuple[int, int]] = []
+        for first, count in zip(starts.tolist(), np.diff(starts, append=len(items)).tolist(), strict=True):
+            pieces = -(-count // int(most[first]))
+            cuts = [first + count * piece // pieces for piece in range(pieces + 1)]
+            gangs += [(begin, end - begin) for begin, end in itertools.pairwise(cuts)]
+        return np.array(gangs, dtype=np.int64)
 
     def _add_array(self, number: int, task: Task) -> None:
         spec, encoded, row = task.request.spec, task.encoded, self.arrays[number]
@@ -348,6 +405,27 @@ class _Builder:
         placements[:, t.OUT] += first_out
         self.placements.append(placements)
         self.placed += len(placements)
+
+
+def _singles(count: int) -> Integers:
+    """Make every chunk a gang of its own."""
+    return np.column_stack([np.arange(count), np.ones(count, dtype=np.int64)])
+
+
+def _gang_axis(task: Task) -> int | None:
+    """Give the axis along which all outputs run fastest, if a chunk has one element on it."""
+    outs, chunks = task.request.outs, task.encoded.chunks
+    found: set[int] = set()
+    for out in outs:
+        longer = [axis for axis in range(out.ndim) if out.shape[axis] > 1]
+        if not longer:
+            return None
+        found.add(min(longer, key=lambda axis: abs(out.strides[axis])))
+    if len(found) != 1 or not task.program.steps:
+        return None
+    (axis,) = found
+    dense = all(out.strides[axis] == out.itemsize for out in outs)
+    return axis if dense and chunks[axis] == 1 else None
 
 
 def _split_at_end(

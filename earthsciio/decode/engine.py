@@ -20,7 +20,7 @@ from .codecs import FOREIGN_CALLBACK, program
 from .options import DecodeOptions
 from .pool import ChunkKey, ChunkPool, Claim
 from .reference import ArrayRequest, BadChunk
-from .threads import run_batch
+from .threads import decode_threads, run_batch
 
 __all__ = ["Decoded", "decode", "prepare"]
 
@@ -62,7 +62,7 @@ def decode(file: EncodedFile, tasks: Sequence[Task], abort: AbortToken, options:
     """
     spare_bad = options.on_bad_chunk == "nan"
     with file.descriptor() as descriptor:
-        batch = build_batch(tasks, os.fstat(descriptor).st_size, options.verify == "prefix")
+        batch = build_batch(tasks, os.fstat(descriptor).st_size, options.verify == "prefix", decode_threads())
 
         def run(part: Batch) -> None:
             run_batch(part, native.table(FOREIGN_CALLBACK), descriptor, abort.word, spare_bad)

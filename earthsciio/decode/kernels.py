@@ -228,6 +228,16 @@ def _gather_axes(job: int, placement: int, array: int, out: int, fill: int, axes
         put(row, t.A_SRC, src)
         put(row, t.A_DST, dst)
         used += 1
+    if get(call, t.P_MEMBERS) > 1:  # an axis of its own: from one member's bytes to the next one's
+        apart, axis = get(job, t.J_APART), get(array, t.GANG_AXIS)
+        row = axes + 8 * t.AXIS_COLUMNS * used
+        put(row, t.A_FIRST, -1)
+        put(row, t.A_RUNS, 1)
+        put(row, t.A_COUNT, get(call, t.P_MEMBERS))
+        # in byte planes an element is found by the byte of its first plane
+        put(row, t.A_SRC, apart if get(call, t.P_PLANE) > 0 else apart // get(array, t.ITEMSIZE))
+        put(row, t.A_DST, get(out, 1 + axis))
+        used += 1
     while used < 2:
         row = axes + 8 * t.AXIS_COLUMNS * used
         put(row, t.A_FIRST, -1)
@@ -358,36 +368,90 @@ def _place(job: int, placement: int, array: int, fill: int, space: int) -> int:
 
 
 @compiled
-def _decode(job: int, item: int, space: int, outcome: int) -> int:
-    """Decode one chunk into all its placements."""
-    array = get(job, t.J_ARRAYS) + 8 * t.ARRAY_COLUMNS * get(item, t.ARRAY)
-    span, call = get(space, t.SPAN), get(space, t.CALL)
-    if get(item, t.KIND) == t.STORED:
-        _find_wanted(job, item, array, span)
-        if get(array, t.PROGRAM_COUNT) == 0:
-            code = _load_plain(job, item, array, space, outcome)
-        else:
-            code = _load_filtered(job, item, array, space, outcome)
-        if code != t.OK:
-            return code
-        if get(item, t.KEEP) != 0:
-            copy_bytes(get(item, t.KEEP), get(span, t.S_BYTES), get(item, t.RAW))
-            put(outcome, t.KEPT_SHUFFLED, get(span, t.S_SHUFFLED))
-    elif get(item, t.KIND) == t.IMPOSSIBLE:
+def _load(job: int, item: int, array: int, space: int, outcome: int) -> int:
+    """Have a chunk's decoded bytes in memory, where the span says."""
+    span = get(space, t.SPAN)
+    if get(item, t.KIND) == t.IMPOSSIBLE:
         return t.TOO_LARGE
-    else:
+    if get(item, t.KIND) != t.STORED:
         put(span, t.S_BYTES, get(item, t.ADDRESS))
         put(span, t.S_SHUFFLED, get(item, t.SHUFFLED))
+        return t.OK
+    _find_wanted(job, item, array, span)
+    if get(array, t.PROGRAM_COUNT) == 0:
+        return _load_plain(job, item, array, space, outcome)
+    return _load_filtered(job, item, array, space, outcome)
+
+
+@compiled
+def _place_all(job: int, item: int, array: int, space: int, members: int) -> int:
+    """Write all placements of a chunk, or of a gang by those of its first chunk."""
+    span, call = get(space, t.SPAN), get(space, t.CALL)
     put(call, t.P_RAW, get(span, t.S_BYTES))
     put(call, t.P_PLANE, get(item, t.RAW) // get(array, t.ITEMSIZE) if get(span, t.S_SHUFFLED) else 0)
     put(call, t.P_WORDS, get(space, t.SCRATCH))
     put(call, t.P_BLOCK, get(space, t.SCRATCH) + 8 * t.BLOCK)
+    put(call, t.P_MEMBERS, members)
     for p in range(get(item, t.FIRST), get(item, t.FIRST) + get(item, t.COUNT)):
         placement = get(job, t.J_PLACEMENTS) + 8 * t.PLACEMENT_COLUMNS * p
         code = _place(job, placement, array, get(item, t.KIND) == t.FILL, space)
         if code != t.OK:
             return code
     return t.OK
+
+
+@compiled
+def _decode(job: int, item: int, space: int, outcome: int) -> int:
+    """Decode one chunk into all its placements."""
+    array = get(job, t.J_ARRAYS) + 8 * t.ARRAY_COLUMNS * get(item, t.ARRAY)
+    span = get(space, t.SPAN)
+    code = _load(job, item, array, space, outcome)
+    if code != t.OK:
+        return code
+    if get(item, t.KEEP) != 0 and get(item, t.KIND) == t.STORED:
+        copy_bytes(get(item, t.KEEP), get(span, t.S_BYTES), get(item, t.RAW))
+        put(outcome, t.KEPT_SHUFFLED, get(span, t.S_SHUFFLED))
+    return _place_all(job, item, array, space, 1)
+
+
+@compiled
+def _decode_gang(job: int, first: int, count: int, space: int) -> int:
+    """Decode the chunks of a gang, each to a place of its own, and place them together.
+
+    Those of a gang that did not all end well, or alike, are placed one by one. Gives the first bad code.
+    """
+    places, apart = get(space, t.DECODED), get(job, t.J_APART)
+    span = get(space, t.SPAN)
+    first_item = get(job, t.J_ITEMS) + 8 * t.ITEM_COLUMNS * first
+    first_outcome = get(job, t.J_OUTCOMES) + 8 * t.OUTCOME_COLUMNS * first
+    array = get(job, t.J_ARRAYS) + 8 * t.ARRAY_COLUMNS * get(first_item, t.ARRAY)
+    alike = True
+    for member in range(count):
+        item = first_item + 8 * t.ITEM_COLUMNS * member
+        outcome = first_outcome + 8 * t.OUTCOME_COLUMNS * member
+        place = places + member * apart
+        put(space, t.DECODED, place)
+        code = _load(job, item, array, space, outcome)
+        put(outcome, t.CODE, code)
+        put(outcome, t.KEPT_SHUFFLED, get(span, t.S_SHUFFLED))
+        if code == t.OK and get(span, t.S_BYTES) != place:
+            copy_bytes(place, get(span, t.S_BYTES), get(item, t.RAW))
+        alike &= code == t.OK and get(span, t.S_SHUFFLED) == get(first_outcome, t.KEPT_SHUFFLED)
+    put(space, t.DECODED, places)
+    put(span, t.S_BYTES, places)
+    if alike and _place_all(job, first_item, array, space, count) == t.OK:
+        return t.OK
+    worst = t.OK
+    for member in range(count):
+        item = first_item + 8 * t.ITEM_COLUMNS * member
+        outcome = first_outcome + 8 * t.OUTCOME_COLUMNS * member
+        if get(outcome, t.CODE) == t.OK:
+            put(span, t.S_BYTES, places + member * apart)
+            put(span, t.S_SHUFFLED, get(outcome, t.KEPT_SHUFFLED))
+            put(outcome, t.CODE, _place_all(job, item, array, space, 1))
+        if worst == t.OK:
+            worst = get(outcome, t.CODE)
+    return worst
 
 
 def make_batch_loop(version: int) -> Any:
@@ -397,7 +461,7 @@ def make_batch_loop(version: int) -> Any:
     """
 
     def run_items(job: int, space: int, budget: int) -> int:
-        """Claim and decode chunks until none is left, or somebody says stop; give how many were claimed.
+        """Claim and decode gangs until none is left, or somebody says stop; give how many were claimed.
 
         Runs on several threads over the same job, each with a workspace of its own. Returns early after
         `budget` decoded bytes, so that Python can look at signals and at other jobs.
@@ -411,11 +475,16 @@ def make_batch_loop(version: int) -> Any:
             if index >= get(job, t.J_COUNT):
                 break
             claimed += 1
-            item = get(job, t.J_ITEMS) + 8 * t.ITEM_COLUMNS * index
-            outcome = get(job, t.J_OUTCOMES) + 8 * t.OUTCOME_COLUMNS * index
-            code = _decode(job, item, space, outcome)
-            put(outcome, t.CODE, code)
-            budget -= get(item, t.RAW)
+            gang = get(job, t.J_GANGS) + 8 * t.GANG_COLUMNS * index
+            first, count = get(gang, t.GANG_FIRST), get(gang, t.GANG_COUNT)
+            item = get(job, t.J_ITEMS) + 8 * t.ITEM_COLUMNS * first
+            if count > 1:
+                code = _decode_gang(job, first, count, space)
+            else:
+                outcome = get(job, t.J_OUTCOMES) + 8 * t.OUTCOME_COLUMNS * first
+                code = _decode(job, item, space, outcome)
+                put(outcome, t.CODE, code)
+            budget -= count * get(item, t.RAW)
             if code != t.OK and get(job, t.J_GO_ON) == 0:
                 put(shared, t.CONTROL, t.STOP)
         return claimed

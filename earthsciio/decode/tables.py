@@ -24,11 +24,16 @@ ARRAY, KIND, OFFSET, SIZE, MASK, RAW, FIRST, COUNT, KEEP, ADDRESS, SHUFFLED, ITE
 # stored bytes can become.
 STORED, RESIDENT, FILL, IMPOSSIBLE = range(4)
 
+# One row per gang, what a thread claims: the chunks from FIRST on, COUNT of them. Where the output runs
+# fastest along an axis on which a chunk has one element, neighbours on it are decoded side by side and placed
+# together, so that cache lines are not written once per chunk; any other chunk is a gang of its own.
+GANG_FIRST, GANG_COUNT, GANG_COLUMNS = range(3)
+
 # One row per array; element strides of a chunk from STRIDES on. LOADER, CONVERTER, SCATTERER: addresses of
 # its functions; no converter where values are the stored words. RULES: address of its value rules. PREFIX:
-# bytes to inflate past what is wanted, or 0 to inflate all.
+# bytes to inflate past what is wanted, or 0 to inflate all. GANG_AXIS: along which a gang lies.
 (RANK, ITEMSIZE, OUT_ITEMSIZE, LOADER, CONVERTER, SCATTERER, RULES, SWAP, PROGRAM, PROGRAM_COUNT, PREFIX,
- STRIDES) = range(12)  # fmt: skip
+ GANG_AXIS, STRIDES) = range(13)  # fmt: skip
 ARRAY_COLUMNS = STRIDES + MAX_RANK
 
 # One row per filter, in decoding order. BIT: the filter's position in the pipeline. ARGUMENT: a shuffle's
@@ -48,19 +53,21 @@ ENCODED, DECODED, SPARE, DECOMPRESSOR, CALL, AXES, SPAN, SCRATCH, WORKSPACE_COLU
 #: Bytes behind SCRATCH: one block of words, one block or tile of values.
 SCRATCH_NBYTES = 8 * BLOCK + 8 * max(BLOCK, TILE_ROWS * TILE_COLS)
 
-# Everything a job is, as addresses and counts: one row that all threads share.
-(J_TABLE, J_FD, J_ITEMS, J_COUNT, J_ARRAYS, J_PROGRAMS, J_PLACEMENTS, J_PARTS, J_RUNS, J_OUTS, J_OUTCOMES,
- J_SHARED, J_ABORT, J_GO_ON, JOB_COLUMNS) = range(15)  # fmt: skip
+# Everything a job is, as addresses and counts: one row that all threads share. J_COUNT: of gangs. J_APART:
+# bytes between the decoded chunks of a gang.
+(J_TABLE, J_FD, J_ITEMS, J_GANGS, J_COUNT, J_APART, J_ARRAYS, J_PROGRAMS, J_PLACEMENTS, J_PARTS, J_RUNS,
+ J_OUTS, J_OUTCOMES, J_SHARED, J_ABORT, J_GO_ON, JOB_COLUMNS) = range(17)  # fmt: skip
 
-# Words shared by the threads of a job. CURSOR: the next chunk to claim.
+# Words shared by the threads of a job. CURSOR: the next gang to claim.
 CURSOR, CONTROL, SHARED_COLUMNS = range(3)
 # CONTROL: go on; return, so that other jobs get a turn; return, and let the rest be.
 GO, YIELD, STOP = range(3)
 
 # What the steps of one placement tell each other. P_RAW, P_PLANE: where the chunk's bytes are, and elements
 # per byte plane if they are shuffled. P_SRC, P_DST: the first element and where it goes. P_WORDS, P_BLOCK:
-# scratch for a block of words, and of values on their way to scattered places.
-P_RAW, P_PLANE, P_SRC, P_DST, P_ROW_DST, P_COL_DST, P_WORDS, P_BLOCK, CALL_COLUMNS = range(9)
+# scratch for a block of words, and of values on their way to scattered places. P_MEMBERS: chunks placed
+# together.
+P_RAW, P_PLANE, P_SRC, P_DST, P_ROW_DST, P_COL_DST, P_WORDS, P_BLOCK, P_MEMBERS, CALL_COLUMNS = range(10)
 
 # Value rules of an array, 8 bytes each: flags and counts as integers, scale and offset as floats, the rest
 # in the array's own type.
@@ -80,7 +87,7 @@ S_LOW, S_HIGH, S_BYTES, S_LENGTH, S_SHUFFLED, S_ROOM, SPAN_COLUMNS = range(7)
 INFLATE_FULL = 3
 
 # How a chunk ended, one row each. DETAIL: errno, bytes got, or the codec's own code. KEPT_SHUFFLED: whether
-# the copy left at KEEP is in byte planes.
+# the bytes left at KEEP, or in a gang's place, are in byte planes.
 CODE, DETAIL, KEPT_SHUFFLED, OUTCOME_COLUMNS = range(4)
 (OK, UNTOUCHED, READ_FAILED, READ_SHORT, INFLATE_FAILED, WRONG_LENGTH, CHECKSUM_FAILED, FOREIGN_FAILED,
  NOT_EXACT, TOO_LARGE) = range(10)  # fmt: skip

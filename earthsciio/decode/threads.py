@@ -58,7 +58,7 @@ class Workspace:
         """Have room for every chunk of a batch."""
         needs = {
             t.ENCODED: batch.encoded_nbytes,
-            t.DECODED: batch.decoded_nbytes,
+            t.DECODED: batch.decoded_room,
             t.SPARE: batch.spare_nbytes,
         }
         for column, nbytes in needs.items():
@@ -107,7 +107,7 @@ class _Job:
     def has_work(self) -> bool:
         """Whether a thread that joined now would find a chunk to claim."""
         return bool(
-            self.batch.shared[t.CURSOR] < len(self.batch.items)
+            self.batch.shared[t.CURSOR] < len(self.batch.gangs)
             and self.control != t.STOP
             and not self.abort[0]
         )
@@ -134,7 +134,7 @@ class _Pool:
                 raise Cancelled("the interpreter is exiting")
             self.limit = self.limit or default_decode_threads()
             self.jobs.append(job)
-            self._start_helpers(min(self.limit, len(job.batch.items)) - works)
+            self._start_helpers(min(self.limit, len(job.batch.gangs)) - works)
             self.changed.notify_all()
         try:
             with self.changed:
