@@ -9,7 +9,7 @@ BENCH  := $(VENV)/.bench
 MPIEXEC_WHEEL := $(shell command -v mpiexec >/dev/null 2>&1 || echo mpich)
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: demo test lint corpus real soak fuzz-values fuzz-engine bench-decode bench-prefetch bench-import clean
+.PHONY: demo test lint corpus real soak fuzz-values fuzz-engine bench-decode bench-prefetch bench-import bench-cache bench-depth clean
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed: install your system's python3-venv package"; exit 1; }
@@ -66,6 +66,14 @@ bench-decode: $(BENCH)
 ## what prefetching hides
 bench-prefetch: $(BENCH)
 	$(PY) benchmarks/prefetch.py
+
+## what each slot of depth costs in memory, and saves in waiting
+bench-depth: $(BENCH)
+	$(PY) benchmarks/depth.py
+
+## warming a cache, beside curl + sha256sum + sync
+bench-cache: $(BENCH)
+	$(PY) benchmarks/cache_download.py
 
 ## what `import earthsciio` costs
 bench-import: $(BENCH)
