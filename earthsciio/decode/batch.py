@@ -36,8 +36,8 @@ Axes: TypeAlias = Sequence[Mapping[int, AxisPart]]
 _PLACEABLE = "iuf"
 #: Bytes of a cache line: more chunks need not be placed together.
 _LINE = 64
-#: Bytes of decoded chunks that a thread may have side by side.
-_GANG_NBYTES = 16 << 20
+#: Bytes of decoded chunks that a thread may have side by side, and share of the output that all may have.
+_GANG_NBYTES, _GANG_SHARE = 32 << 20, 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -277,9 +277,10 @@ class _Builder:
                 & (elsewhere[1:] == elsewhere[:-1]).all(axis=1)
             )  # fmt: skip
             joins[rows[1:][follows]] = True
+            room = sum(out.nbytes for out in task.request.outs) // (_GANG_SHARE * self.threads)
             # what fills a cache line and fits, but something for every thread
             most[rows] = max(1, min(
-                t.TILE_ROWS, _LINE // task.request.spec.out.itemsize, _GANG_NBYTES // max(chunk_nbytes, 1),
+                _LINE // task.request.spec.out.itemsize, min(room, _GANG_NBYTES) // max(chunk_nbytes, 1),
                 len(rows) // self.threads,
             ))  # fmt: skip
         if not joins.any():

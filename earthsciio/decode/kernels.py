@@ -299,7 +299,8 @@ def _place_piece(
     # a tile of rows is turned when the output runs fastest along the rows
     tall, wide = 1, t.BLOCK
     if not direct and abs(row_dst) < abs(col_dst):
-        tall, wide = t.TILE_ROWS, t.TILE_COLS
+        tall = min(rows, t.TILE_ROWS)
+        wide = min(t.BLOCK, t.TILE // tall)
     for row in range(0, rows, tall):
         height = min(tall, rows - row)
         for col in range(0, cols, wide):

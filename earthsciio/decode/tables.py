@@ -9,9 +9,9 @@ reads them, and nothing else does. Numba takes the numbers below as constants.
 MAX_RANK = 8
 #: Elements per block: words and values of one stay in the first-level cache.
 BLOCK = 1024
-#: Rows and columns of a tile where the output's fast axis is not the chunk's: whole cache lines on the way
+#: Rows of a tile where the output's fast axis is not the chunk's, and elements: whole cache lines on the way
 #: out, runs that are long enough for vector loops on the way in.
-TILE_ROWS, TILE_COLS = 16, 128
+TILE_ROWS, TILE = 64, 4096
 
 # Addresses of C functions, and the codec callback into Python.
 PREAD, ERRNO, INFLATE, FOREIGN, TABLE_SIZE = range(5)
@@ -51,7 +51,7 @@ SRC, DST, RUN, STEP = range(4)
 # What a thread works with: addresses, and the decompressor. CALL, AXES, SPAN: room for integers.
 ENCODED, DECODED, SPARE, DECOMPRESSOR, CALL, AXES, SPAN, SCRATCH, WORKSPACE_COLUMNS = range(9)
 #: Bytes behind SCRATCH: one block of words, one block or tile of values.
-SCRATCH_NBYTES = 8 * BLOCK + 8 * max(BLOCK, TILE_ROWS * TILE_COLS)
+SCRATCH_NBYTES = 8 * BLOCK + 8 * max(BLOCK, TILE)
 
 # Everything a job is, as addresses and counts: one row that all threads share. J_COUNT: of gangs. J_APART:
 # bytes between the decoded chunks of a gang.
