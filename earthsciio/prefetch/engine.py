@@ -56,7 +56,7 @@ from .holdings import Holdings, RecordUnit, SampleUnit, Unit, record_name
 from .ledger import Ledger
 from .reuse import NEVER, Candidate, Item, victims
 from .stats import Tally
-from .tasks import Claim, Failure, Fetch, Plan, Settings, Task, forget_frames
+from .tasks import Claim, Failure, Fetch, Plan, Settings, Task, forget_frames, transformed
 from .timeline import Timeline
 
 __all__ = ["Engine"]
@@ -434,10 +434,10 @@ class Engine:
         until = None
         transform = self.settings.transform
         if transform is not None:
-            results = []
+            results, anchor = [], self.timeline.anchors[key][task.item.anchor]
             for dataset in datasets:
                 task.token.check()
-                results.append(transform(key, dataset))
+                results.append(transformed(transform, key, dataset, anchor))
             if any(result is None for result in results):
                 until = task.slot  # the slots that follow on it are found when it is held
             datasets = tuple(

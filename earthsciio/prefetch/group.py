@@ -25,7 +25,7 @@ from .engine import Engine
 from .holdings import SampleUnit
 from .ledger import Ledger
 from .limits import default_max_bytes
-from .orders import Order, OrderLike, as_order
+from .orders import Order, OrderLike, as_index, as_order
 from .samples import EpochSample, Sample
 from .stats import Stats, Tally
 from .tasks import Failure, Settings, Transform
@@ -184,12 +184,12 @@ class PrefetchGroup:
 
         Parameters
         ----------
-        order : {"forward", "reverse"}, sequence of int, or Order
-            Epochs, repeats allowed.
+        order : {"forward", "reverse"}, iterable of int, or Order
+            Epochs, repeats allowed; none at all is an order, too.
         from_ : int, optional
             Begin at the first slot of this epoch.
         at : int, optional
-            Begin at this slot.
+            Begin at this slot; at the order's length there is nothing left to take.
 
         Raises
         ------
@@ -271,14 +271,16 @@ class PrefetchGroup:
         OrderError
             If the order doesn't need `k` any more.
         GroupStateError
-            If there is no order.
+            If there is no order, or the group is closed.
         """
-        engine = self._engine
+        if self._closed:
+            raise _closed()
+        engine, epoch = self._engine, as_index(k)
         if engine is None or engine.order is None:
             raise GroupStateError("no order: start() one first")
         with engine.lock:
             try:
-                slot = (engine.order or ()).index(k, engine.cursor)
+                slot = (engine.order or ()).index(epoch, engine.cursor)
             except ValueError:
                 raise OrderError(f"the order takes no epoch {k} any more", epoch=k) from None
             return engine.settled(slot)
@@ -349,9 +351,12 @@ class PrefetchGroup:
 
     def _check_caller(self) -> None:
         if self._closed:
-            raise GroupStateError("the group is closed")
+            raise _closed()
         if self._crew is not None and self._crew.forked:
-            raise GroupStateError("a group can't be used in a forked process: its threads are not there")
+            raise GroupStateError(
+                "a group can't be used in a forked process: its threads are not there",
+                hint="Make it in the process that uses it",
+            )
         me = threading.get_ident()
         if self._consumer is None:
             self._consumer = me
@@ -360,14 +365,14 @@ class PrefetchGroup:
 
     def _next_slot(self, engine: Engine, k: int) -> int:
         if engine.closed:
-            raise GroupStateError("the group was closed")
+            raise _closed()
         if engine.order is None:
             raise GroupStateError("no order: start() one first")
         slot = engine.cursor
         if slot == len(engine.order):
             raise OrderError("the order has ended", epoch=k, hint="start() a new one")
         expected = engine.order[slot]
-        if operator.index(k) != expected:
+        if as_index(k) != expected:
             raise OrderError(
                 f"the next epoch of the order is {expected}, not {k}",
                 expected=expected,
@@ -416,6 +421,10 @@ class PrefetchGroup:
             self._emitter(kind(**what))
 
 
+def _closed() -> GroupStateError:
+    return GroupStateError("the group is closed", hint="Make a new one; samples that it gave stay valid")
+
+
 def _raise(failures: Mapping[str, Failure]) -> None:
     """Raise the first, which knows the others."""
     first, *_ = failures.values()
@@ -435,14 +444,19 @@ def _at_least(least: int, name: str, value: int) -> int:
 
 def _first_slot(order: Order, from_: int | None, at: int | None) -> int:
     if from_ is not None and at is not None:
-        raise OrderError("start() takes from_ or at, not both")
+        raise OrderError("start() takes from_ or at, not both", hint="Begin at an epoch, or at a slot")
     if from_ is not None:
-        if from_ not in order.epochs:
-            raise OrderError(f"the order takes no epoch {from_}", epoch=from_)
-        return order.epochs.index(from_)
-    slot = 0 if at is None else operator.index(at)
+        epoch = as_index(from_)
+        if epoch not in order.epochs:
+            raise OrderError(
+                f"the order takes no epoch {epoch}", epoch=epoch, hint="Begin at one that it takes"
+            )
+        return order.epochs.index(epoch)
+    slot = 0 if at is None else as_index(at, "a slot")
     if not 0 <= slot <= len(order):
-        raise OrderError(f"the order has no slot {slot}, but {len(order)}", slot=slot)
+        raise OrderError(
+            f"the order has no slot {slot}, but {len(order)}", slot=slot, hint="Slots count from 0"
+        )
     return slot
 
 
@@ -469,6 +483,9 @@ def _windows_of(
             raise DeclarationError(f"no Window for member {key!r}", member=key)
         wrong = [selection for selection in selections if not isinstance(selection, Window)]
         if wrong:
-            raise SelectionError(f"a Window selects by name, {wrong[0]!r} by position", member=key)
+            raise SelectionError(
+                f"a Window selects by name, {wrong[0].wire()} by position", member=key,
+                hint='Give {"dims": {...}}, or a Window',
+            )  # fmt: skip
         parsed[key] = tuple(selection for selection in selections if isinstance(selection, Window))
     return parsed

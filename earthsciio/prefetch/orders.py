@@ -10,14 +10,30 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from earthsciio.errors import DeclarationError, OrderError, Unsupported
 
-__all__ = ["Order", "OrderLike", "as_order", "revolve"]
+__all__ = ["Order", "OrderLike", "as_index", "as_order", "revolve"]
 
-OrderLike: TypeAlias = "Literal['forward', 'reverse'] | Sequence[int] | Order"
+OrderLike: TypeAlias = "Literal['forward', 'reverse'] | Iterable[int] | Order"
+_SPELLING: Final = "Give 'forward', 'reverse' or the epochs one by one, by their indices in boundaries()"
+
+
+def as_index(value: object, what: str = "an epoch") -> int:
+    """Read an epoch or a slot.
+
+    Raises
+    ------
+    OrderError
+        If it is no integer.
+    """
+    if not isinstance(value, bool):
+        with suppress(TypeError):
+            return operator.index(value)  # type: ignore[arg-type]  # it raises for what has no index
+    raise OrderError(f"{what} is an integer, not {value!r}", hint="Epochs and slots count from 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +54,9 @@ class Order:
     epochs: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        try:
-            epochs = tuple(operator.index(epoch) for epoch in self.epochs)
-        except TypeError as error:
-            raise OrderError(f"the epochs of an order are integers: {error}") from None
+        epochs = tuple(as_index(epoch) for epoch in self.epochs)
         if any(epoch < 0 for epoch in epochs):
-            raise OrderError(f"there is no epoch {min(epochs)}: epochs count from 0")
+            raise OrderError(f"there is no epoch {min(epochs)}: epochs count from 0", hint=_SPELLING)
         object.__setattr__(self, "epochs", epochs)
 
     def __len__(self) -> int:
@@ -145,10 +158,14 @@ def as_order(order: OrderLike, n_epochs: int) -> Order:
     """
     if isinstance(order, str):
         if order not in {"forward", "reverse"}:
-            raise OrderError(f"an order is 'forward', 'reverse' or a list of epochs, not {order!r}")
+            raise OrderError(
+                f"an order is 'forward', 'reverse' or a list of epochs, not {order!r}", hint=_SPELLING
+            )
         spelled = Order(tuple(range(n_epochs) if order == "forward" else range(n_epochs - 1, -1, -1)))
     else:
         spelled = order if isinstance(order, Order) else Order(tuple(order))
     if len(spelled) and max(spelled) >= n_epochs:
-        raise OrderError(f"there is no epoch {max(spelled)}: the group has {n_epochs}, counted from 0")
+        raise OrderError(
+            f"there is no epoch {max(spelled)}: the group has {n_epochs}, counted from 0", hint=_SPELLING
+        )
     return spelled

@@ -17,9 +17,20 @@ from .reuse import Item
 from .stats import Tally
 
 if TYPE_CHECKING:
+    from earthsciio.fields import Time
     from earthsciio.selection import Window
 
-__all__ = ["Claim", "Failure", "Fetch", "Plan", "Settings", "Task", "Transform", "forget_frames"]
+__all__ = [
+    "Claim",
+    "Failure",
+    "Fetch",
+    "Plan",
+    "Settings",
+    "Task",
+    "Transform",
+    "forget_frames",
+    "transformed",
+]
 
 
 class Transform(Protocol):
@@ -34,6 +45,17 @@ class Transform(Protocol):
     def __call__(self, key: str, dataset: NativeDataset, /) -> NativeDataset | None:
         """Transform a dataset of member `key`."""
         ...
+
+
+def transformed(transform: Transform, key: str, dataset: NativeDataset, anchor: Time) -> NativeDataset | None:
+    """Run a transform; what it raises says for which sample."""
+    try:
+        return transform(key, dataset)
+    except Exception as error:
+        error.add_note(
+            f"raised by the transform of member {key!r} at {anchor}; what it is given is read-only"
+        )
+        raise
 
 
 @dataclass(slots=True)

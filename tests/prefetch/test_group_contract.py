@@ -330,9 +330,31 @@ def test_an_order_can_begin_at_an_epoch_or_at_a_slot():
         group.start([0, 1], at=2)
         with pytest.raises(OrderError, match="ended"):
             group.take(0)
-        for wrong in ({"from_": 5}, {"at": 5}, {"at": -1}, {"from_": 0, "at": 0}):
+        for wrong in (
+            {"from_": 5},
+            {"at": 5},
+            {"at": -1},
+            {"from_": 0, "at": 0},
+            {"at": True},
+            {"from_": True},
+        ):
             with pytest.raises(OrderError):
                 group.start([0, 1], **wrong)
+
+
+# spec: G2.1, G2.2
+@pytest.mark.parametrize("order", [[], [0, 1]])
+def test_an_order_of_nothing_begins_and_has_ended(order):
+    with PrefetchGroup({"w": FakeSource(4)}) as group:
+        group.start(order, at=len(order))
+        with pytest.raises(OrderError, match="ended"):
+            group.take(0)
+        with pytest.raises(OrderError):
+            group.ready(0)
+        group.start(iter([3, 0]))
+        assert [group.take(3).epoch, group.take(0).epoch] == [3, 0]
+        with pytest.raises(OrderError, match="ended"):
+            group.take(0)
 
 
 # spec: G2.1
@@ -493,15 +515,21 @@ def test_transform_runs_on_the_worker_once_per_window():
 
 
 # spec: G4.3
-def test_a_transform_that_writes_into_what_it_is_given_is_an_error_of_its_sample():
+@pytest.mark.parametrize("mode", [{"workers": 0}, {"workers": 1}])
+def test_a_transform_that_writes_into_what_it_is_given_is_an_error_of_its_sample(mode):
     def transform(key, dataset):
         dataset["v"].data[...] += 1
         return dataset
 
-    with PrefetchGroup({"w": FakeSource(2)}, transform=transform) as group:
-        group.start("forward")
-        with pytest.raises(ValueError, match="read-only"):
-            group.take(0)
+    with PrefetchGroup({"w": FakeSource(2)}, transform=transform, **mode) as group:
+        group.start("forward", from_=1)
+        with pytest.raises(ValueError, match="read-only") as caught:
+            group.take(1)
+        note = f"raised by the transform of member 'w' at {hours(1)}; what it is given is read-only"
+        assert caught.value.__notes__ == [note]
+        with pytest.raises(ValueError, match="read-only") as caught:
+            group.take(1)
+        assert caught.value.__notes__ == [note]
 
 
 def test_a_transformed_array_of_the_callers_own_stays_writable_for_the_caller():

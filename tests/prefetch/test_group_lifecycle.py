@@ -38,10 +38,12 @@ def test_close_joins_every_thread():
 
 
 # spec: G2.5
-def test_nothing_can_be_done_with_a_closed_group():
+@pytest.mark.parametrize("started", [True, False])
+def test_a_closed_group_decodes_nothing_and_says_that_it_is_closed(started):
     group = PrefetchGroup({"w": FakeSource(2)})
-    group.start("forward")
-    group.take(0)
+    if started:
+        group.start("forward")
+        group.take(0)
     group.close()
     for call in (
         lambda: group.take(1),
@@ -49,9 +51,12 @@ def test_nothing_can_be_done_with_a_closed_group():
         group.cancel,
         lambda: group.ready(1),
     ):
-        with pytest.raises(GroupStateError):
+        with pytest.raises(GroupStateError, match=r"^the group is closed\. Make a new one"):
             call()
-    assert group.stats().takes == 1
+    assert group.stats().takes == started
+    assert group.boundaries() == [hours(0), hours(1)]
+    assert group.end == hours(2)
+    group.close()
 
 
 def test_a_group_that_was_never_started_can_be_closed():

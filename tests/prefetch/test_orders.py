@@ -22,9 +22,23 @@ def test_forward_and_reverse_are_spelled_out():
 
 
 def test_what_is_no_order_is_refused():
-    for wrong in ("sideways", [0, 3], [-1], [1.5], [None]):
-        with pytest.raises(OrderError):
+    for wrong in ("sideways", [0, 3], [-1]):
+        with pytest.raises(OrderError, match="indices in boundaries"):
             as_order(wrong, 3)
+
+
+# spec: G2.1
+@pytest.mark.parametrize("wrong", [True, False, np.True_, 1.0, 1.5, None, "1", [1]])
+def test_an_epoch_is_an_integer(wrong):
+    with pytest.raises(OrderError, match="is an integer, not"):
+        as_order([0, wrong], 3)
+
+
+# spec: G2.1
+def test_any_iterable_of_epochs_is_an_order_and_so_is_none():
+    assert as_order(iter([2, 0]), 3).epochs == (2, 0)
+    assert as_order((k for k in (1, 1)), 3).epochs == (1, 1)
+    assert as_order([], 3).epochs == ()
 
 
 def simulate(schedule, n_steps: int) -> list[int]:
