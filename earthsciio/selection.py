@@ -121,7 +121,7 @@ def _index(value: object) -> int:
         raise SelectionError(f"{value!r} is not an integer index") from None
 
 
-def _shorten(values: list[int]) -> str:
+def _shorten(values: list[Any]) -> str:
     return (
         str(values)
         if len(values) <= 12
@@ -129,32 +129,54 @@ def _shorten(values: list[int]) -> str:
     )
 
 
-def _parse_selector(dim: object, spec: Any) -> Selector | None:
-    """Parse one selector in the Python or the wire spelling; None for "all"."""
+def _parse_selector(dim: str, spec: Any) -> Selector | None:
+    """Parse one selector in the Python or the wire spelling; None for "all". Errors name the dimension."""
+    try:
+        return _read_selector(spec)
+    except SelectionError as error:
+        given = _shorten(spec) if isinstance(spec, list) else repr(spec)
+        why = f": {error.args[0]}" if error.args[0] else ""
+        raise SelectionError(f"can't read the selector {given} of {dim!r}{why}", hint=error.hint) from None
+
+
+def _read_selector(spec: Any) -> Selector | None:
     match spec:
         case str() if spec == ALL:
             return None
         case Span() | Points():
             return spec
-        case tuple() | {"slice": _} if len(spec) <= 3:
-            bounds = spec if isinstance(spec, tuple) else spec["slice"]
-            if isinstance(spec, Mapping) and len(spec) != 1:
-                raise SelectionError(f"selector {dict(spec)!r} of {dim!r} has more than one form")
-            if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) not in (2, 3):
-                raise SelectionError(
-                    f"a slice of {dim!r} is [start, stop] or [start, stop, step], not {bounds!r}"
-                )
-            return Span(*(_index(bound) for bound in bounds))
+        case tuple():
+            return _read_slice(spec)
         case list() | np.ndarray() | range():
             return Points(spec)
+        case {"slice": bounds} if len(spec) == 1:
+            return _read_slice(bounds)
         case {"indices": values} if len(spec) == 1:
             if not isinstance(values, (Sequence, np.ndarray)) or isinstance(values, str):
-                raise SelectionError(f"indices of {dim!r} must be a list, not {values!r}")
+                raise SelectionError("indices must be a list")
             return Points(values)
+        case {"slice": _, "indices": _}:
+            raise SelectionError("a selector is a slice or indices, not both")
     raise SelectionError(
-        f"can't read the selector {spec!r} of {dim!r}",
+        "",
         hint='Use "all", (start, stop[, step]) or {"slice": [...]}, [i, ...] or {"indices": [...]}',
     )
+
+
+def _read_slice(bounds: Any) -> Span:
+    if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) not in (2, 3):
+        raise SelectionError("a slice is [start, stop] or [start, stop, step]")
+    return Span(*(_index(bound) for bound in bounds))
+
+
+def _spelled(selector: Selector | None) -> Any:
+    """Give a selector in the Python spelling."""
+    match selector:
+        case Span() as span:
+            return (span.start, span.stop) if span.step == 1 else (span.start, span.stop, span.step)
+        case Points() as points:
+            return points.values.tolist()
+    return ALL
 
 
 class Window(Mapping[str, Any]):
@@ -200,13 +222,7 @@ class Window(Mapping[str, Any]):
         return self._dims.get(dim)
 
     def __getitem__(self, dim: str) -> Any:
-        match self._dims[dim]:
-            case None:
-                return ALL
-            case Span() as span:
-                return (span.start, span.stop) if span.step == 1 else (span.start, span.stop, span.step)
-            case Points() as points:
-                return points.values.tolist()
+        return _spelled(self._dims[dim])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._dims)
@@ -337,7 +353,10 @@ def _grown(
         selector.check(dim, size)
     steps = np.diff(indices)
     if len(indices) == 0 or not np.all((steps == 1) | (wraps & (steps == 1 - size))):
-        raise SelectionError(f"can't grow {selector!r} of {dim!r}: not a run of neighbouring cells")
+        raise SelectionError(
+            f"can't grow {_spelled(selector)!r} of {dim!r}: not a run of neighbouring cells", dim=dim,
+            hint="Only a step-1 run of indices has a cell before it and one after it",
+        )  # fmt: skip
     first, last = int(indices[0]), int(indices[-1])
     if not wraps:
         return Span(max(first - before, 0), min(last + after, size - 1) + 1)

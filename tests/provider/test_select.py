@@ -1,6 +1,7 @@
 """Selections: their forms, what they reach, and the errors of those that don't fit (spec/selection.md)."""
 
 import pickle
+import re
 
 import netCDF4
 import numpy as np
@@ -181,6 +182,29 @@ def test_a_selection_of_the_wrong_form_is_refused_before_anything_is_opened(tmp_
     assert isinstance(caught.value, ValueError)
 
 
+# spec: S1.3
+@pytest.mark.parametrize(
+    "spec",
+    [
+        (3, 2), (0, 4, 0), (1,), (0, 1.5), [True], [1.5], [[1]], [None], 2, "0:2", None, slice(0, 2),
+        {"slice": [3, 2]}, {"slice": 3}, {"indices": [1.5]}, {"indices": 3},
+        {"slice": [0, 1], "indices": [0]},
+    ],
+)  # fmt: skip
+def test_a_selector_that_can_not_be_read_is_named_as_given_with_its_dimension(spec):
+    with pytest.raises(SelectionError, match=re.escape(f"can't read the selector {spec!r} of 'lat'")):
+        Window({"lev": "all", "lat": spec})
+    with pytest.raises(SelectionError, match=re.escape(f"can't read the selector {spec!r} of 'axis 1'")):
+        parse_selection({"axes": ["all", spec]})
+
+
+# spec: S3.4
+@pytest.mark.parametrize("spec", [(0, 4, 2), [1, 3], []])
+def test_a_selector_that_can_not_grow_is_named_as_given(spec):
+    with pytest.raises(SelectionError, match=re.escape(f"can't grow {spec!r} of 'x'")):
+        Window({"x": spec}).grow({"x": 1}, sizes={"x": 8})
+
+
 def test_bounds_and_names_are_not_checked_before_a_file_is_there(tmp_path):
     const(tmp_path / "never-there.nc").with_window({"dims": {"no such dimension": (10**9, 10**9 + 1)}})
 
@@ -277,6 +301,22 @@ def test_two_fields_whose_positions_contradict_each_other_are_an_error(tmp_path)
     with pytest.raises(SelectionError, match=r"two selectors for the dimension"):
         const(tmp_path / "a.nc").with_window({"axes": [[0], "all"]}).materialize()
     assert const(tmp_path / "a.nc").with_window({"axes": [[0], [0]]}).materialize()["w"].shape == (1, 1)
+
+
+# spec: S2.5
+def test_a_dimension_twice_in_a_field_takes_one_selector_twice(tmp_path):
+    stored = np.arange(9).reshape(3, 3)
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("x", 3)
+        file.createVariable("cov", "i4", ("x", "x"))[:] = stored
+    source = const(tmp_path / "a.nc")
+    for selector in ([0], [2, 0], (1, 3)):
+        picked = stored[slice(*selector) if isinstance(selector, tuple) else selector]
+        picked = picked[:, slice(*selector) if isinstance(selector, tuple) else selector]
+        for selection in ({"axes": [selector, selector]}, {"dims": {"x": selector}}):
+            assert source.with_window(selection).materialize()["cov"].data.tolist() == picked.tolist()
+    with pytest.raises(SelectionError, match="two selectors for the dimension 'x'"):
+        source.with_window({"axes": [[0], [1]]}).materialize()
 
 
 # spec: P2.7
