@@ -10,58 +10,112 @@ import numpy as np
 from .errors import FileFormatError
 from .fields import Array, NativeDataset, NativeField
 from .records import Allocate, DecodedRecord
+from .timecoordinate import has_time_units
 
 __all__ = ["bracket", "check_same_grid", "unshared", "write_in_place"]
 
 
 def bracket(
-    first: Mapping[str, NativeField],
-    second: Mapping[str, NativeField],
-    time_axes: Mapping[str, int],
-    time_dim: str,
-    allocate: Allocate,
-) -> dict[str, NativeField]:
-    """Stack two records of each variable along its time axis; what has none is the first record's.
+    first: DecodedRecord, second: DecodedRecord, window: int, time_dim: str, allocate: Allocate
+) -> tuple[dict[str, NativeField], dict[str, NativeField]]:
+    """Stack the fields, and the coordinates, of two records along time; what has no time is the first's.
 
     Raises
     ------
     FileFormatError
         If the two files store a variable in ways that don't fit into one array.
     """
-    stacked: dict[str, NativeField] = {}
-    for name, one in first.items():
-        axis = time_axes.get(name)
-        if axis is None:
-            stacked[name] = one
-            continue
-        other = second.get(name)
-        if other is None or other.dims != one.dims or other.shape != one.shape:
-            raise FileFormatError(
-                f"the two files of a bracket have {name!r} as {one!r} and {other!r}",
-                variable=name, hint="Declare series of different layout as two sources",
-            )  # fmt: skip
-        shape = (*one.shape[:axis], 2, *one.shape[axis:])
-        out: Array = allocate(shape, _common_dtype(name, one, other))
-        halves = np.moveaxis(out, axis, 0)
-        halves[0, ...], halves[1, ...] = one.data, other.data  # "...": text may come without axes
-        stacked[name] = NativeField(out, (*one.dims[:axis], time_dim, *one.dims[axis:]), one.attrs)
-    return stacked
+    files = (str(first.record.identity[0]), str(second.record.identity[0]))
+
+    def stacked(ours: Mapping[str, NativeField], theirs: Mapping[str, NativeField]) -> dict[str, NativeField]:
+        fields = dict(ours)
+        for name, one in ours.items():
+            axis = first.time_axes.get(name)
+            if axis is not None:
+                dtype = _dtype_of_both(name, one, theirs.get(name), *files)
+                out: Array = allocate((*one.shape[:axis], 2, *one.shape[axis:]), dtype)
+                halves = np.moveaxis(out, axis, 0)
+                # "...": text may come without axes
+                halves[0, ...], halves[1, ...] = one.data, theirs[name].data
+                fields[name] = NativeField(out, (*one.dims[:axis], time_dim, *one.dims[axis:]), one.attrs)
+        return fields
+
+    coords, other_coords = first.coords[window], second.coords[window]
+    # times of each file's own reckoning: the bracket's time coordinate stands for them
+    apart = {name for name in first.time_axes if _counts_apart(coords.get(name), other_coords.get(name))}
+    return (
+        stacked(first.fields[window], second.fields[window]),
+        stacked({name: one for name, one in coords.items() if name not in apart}, other_coords),
+    )
 
 
-def _common_dtype(name: str, one: NativeField, other: NativeField) -> np.dtype[Any]:
-    """Give the dtype that holds the values of both; integers of 64 bits have none with other numbers."""
+def _counts_apart(one: NativeField | None, other: NativeField | None) -> bool:
+    """Whether a coordinate that has one value per record counts from another date in each file."""
+    if one is None or other is None or one.dims:
+        return False
+    return has_time_units(one.attrs) and has_time_units(other.attrs) and _units(one) != _units(other)
+
+
+def _units(field: NativeField) -> str:
+    return str(field.attrs.get("units", "")).strip()
+
+
+def _dtype_of_both(
+    name: str, one: NativeField, other: NativeField | None, path: str, other_path: str
+) -> np.dtype[Any]:
+    """Give the dtype that holds both halves of a bracket; an error if they don't go together."""
+    if other is None or other.dims != one.dims or other.shape != one.shape:
+        theirs = "is not there" if other is None else f"has {_extent(other)}"
+        raise FileFormatError(
+            f"{name!r} has {_extent(one)}, but {theirs} in {other_path}, so the two can't form a bracket",
+            file=path, variable=name, hint="Declare series of different layout as two sources",
+        )  # fmt: skip
+    if _units(one) != _units(other):
+        raise FileFormatError(
+            f"the units are {_units(one)!r}, but {_units(other)!r} in {other_path}, "
+            "so the two can't form a bracket",
+            file=path, variable=name,
+            hint="Nothing is converted: declare series of different units as two sources",
+        )  # fmt: skip
+    try:
+        return _common_dtype(one, other)
+    except TypeError as error:
+        raise FileFormatError(
+            f"{_kind(one)} here and {_kind(other)} in {other_path} don't fit into one array: {error}",
+            file=path, variable=name, hint="Declare series of different types as two sources",
+        ) from None  # fmt: skip
+
+
+def _extent(field: NativeField) -> str:
+    sizes = ", ".join(f"{dim} {size}" for dim, size in zip(field.dims, field.shape, strict=True))
+    return f"dimensions ({sizes})"
+
+
+def _kind(field: NativeField) -> str:
+    return "text" if field.dtype.kind == "O" else str(field.dtype)
+
+
+def _common_dtype(one: NativeField, other: NativeField) -> np.dtype[Any]:
+    """Give the dtype that holds the values of both, or a TypeError that says which it doesn't hold."""
     dtype = np.promote_types(one.dtype, other.dtype)
     for field in (one, other):
-        kinds = field.dtype.kind + dtype.kind
-        fits = "O" not in kinds
-        if kinds in ("if", "uf"):
-            fits = np.array_equal(field.data.astype(dtype).astype(field.dtype), field.data)
-        if field.dtype != dtype and not fits:
-            raise FileFormatError(
-                f"one file of a bracket has {one.dtype} values of {name!r}, the other {other.dtype}",
-                variable=name, hint="Declare series of different types as two sources",
-            )  # fmt: skip
+        if field.dtype == dtype:
+            continue
+        if dtype.kind == "O":
+            raise TypeError("text and numbers have no common type")
+        if field.dtype.kind in "iu" and dtype.kind in "fc":
+            _check_exact(field.data)
     return dtype
+
+
+def _check_exact(values: Array) -> None:
+    """Refuse integers that are no float64; only those of 64 bits can be."""
+    floats = values.astype(np.float64)
+    # 2**63 and 2**64 are floats that no int64 or uint64 holds: converting them back would overflow
+    safe = floats < 2.0 ** (8 * values.dtype.itemsize - (values.dtype.kind == "i"))
+    inexact = values[np.where(safe, floats, 0).astype(values.dtype) != values]
+    if inexact.size:
+        raise TypeError(f"the integer {inexact.flat[0]} has no exact float64")
 
 
 def check_same_grid(first: DecodedRecord, second: DecodedRecord, window: int) -> None:

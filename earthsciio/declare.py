@@ -135,9 +135,10 @@ def load_sources(path: str | os.PathLike[str]) -> dict[str, DataSource]:
     Raises
     ------
     DeclarationError
-        Naming file, line and key, if anything in it can't be right.
+        Naming file, line and key, if anything in it can't be right: broken YAML, an unknown key, format or
+        option, a declaration that contradicts itself.
     MissingFile, FileFormatError
-        If it is not there, or can't be read.
+        If there is no such file, or the system can't read it.
     """
     return _read(path)[2]
 
@@ -153,9 +154,10 @@ def load_case(path: str | os.PathLike[str]) -> Case:
     Raises
     ------
     DeclarationError
-        Naming file, line and key, if anything in it can't be right.
+        Naming file, line and key, if anything in it can't be right: broken YAML, an unknown key, format or
+        option, a declaration that contradicts itself.
     MissingFile, FileFormatError
-        If it is not there, or can't be read.
+        If there is no such file, or the system can't read it.
     """
     doc, settings, sources = _read(path)
     place = _Place(doc, settings.vars)

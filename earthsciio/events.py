@@ -157,7 +157,8 @@ class Emitter:
                 # where warnings are errors, this one must not become the decode's either
                 with contextlib.suppress(EarthSciIOWarning):
                     warnings.warn(
-                        f"listener {listener!r} raised {error!r} and was dropped",
+                        f"listener {listener!r} raised {error!r} and was dropped; "
+                        "let it handle its own errors",
                         EarthSciIOWarning,
                         stacklevel=2,
                     )

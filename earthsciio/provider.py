@@ -336,7 +336,7 @@ class Provider:
         url, path = self._series.locate(start)
         with self._series.open(path, url) as (_, contents):
             every = {**contents.coords, **contents.fields}
-            if brackets and variable == contents.time_name and variable not in contents.fields:
+            if brackets and variable == contents.time_name:
                 return (2,)
             if variable not in every:
                 raise VariableNotFound(

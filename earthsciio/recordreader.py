@@ -117,7 +117,7 @@ class RecordReader:
         Raises
         ------
         FileFormatError
-            If the two files of a bracket have different horizontal coordinates.
+            If the two files of a bracket don't go together.
         """
         first = records[0]
         if len(records) == 1:
@@ -128,18 +128,17 @@ class RecordReader:
         values, attrs = encode_times([own.instant(time) for time in resolved.times], own)
         datasets = []
         for window in range(len(first.fields)):
-            check_same_grid(first, records[1], window)
-            fields, coords = (
-                bracket(ours, theirs, first.time_axes, time_dim, allocate)
-                for ours, theirs in (
-                    (first.fields[window], records[1].fields[window]),
-                    (first.coords[window], records[1].coords[window]),
-                )
-            )
-            if first.time_name not in fields:
+            try:
+                check_same_grid(first, records[1], window)
+                fields, coords = bracket(first, records[1], window, time_dim, allocate)
+            except FileFormatError as error:
+                error.epoch = own.text(own.instant(resolved.anchor))
+                raise
+            if first.time_name:
                 times = allocate(values.shape, values.dtype)
                 times[...] = values
-                coords[first.time_name] = NativeField(times, (time_dim,), attrs)
+                named = fields if first.time_name in fields else coords
+                named[first.time_name] = NativeField(times, (time_dim,), attrs)
             datasets.append(NativeDataset(fields, coords, resolved.times))
         return tuple(datasets)
 
@@ -195,7 +194,7 @@ def assembly_nbytes(resolved: Resolved, layouts: Sequence[RecordLayout]) -> int:
         return 0
     first, second = layouts[0], layouts[-1]
     others = {(output.window, output.name): output.dtype for output in second.outputs}
-    total = 2 * 8 * int(first.plan.windows)  # the time coordinate
+    total = 2 * 8 * int(first.plan.windows)  # the time coordinate, named among the fields or not
     time_axes = first.plan.time_axes
     for one in first.outputs:
         if one.name in time_axes:

@@ -189,7 +189,7 @@ class DecodedRecord:
     time_axes : mapping of str to int
         Where a bracket puts the time dimension, for the fields and coordinates that get one.
     time_name : str
-        Name of the time coordinate.
+        Name of the time coordinate of a bracket; empty for none.
     bytes_read : int
         Bytes of stored elements that were read.
     chunks, chunks_reused : int

@@ -158,8 +158,12 @@ class FileSeries:
             for name, variable in {**learned.fields, **learned.coords}.items():
                 if variable.spec.warnings and name not in self._warned:
                     self._warned.add(name)
-                    for text in variable.spec.warnings:
-                        warnings.warn(f"{path}: {text}", EarthSciIOWarning, stacklevel=4)
+                    warnings.warn(
+                        f"{path}: {', '.join(variable.spec.warnings)}. What that was to mask comes out "
+                        "as data: correct the attribute in the files, or mask it yourself",
+                        EarthSciIOWarning,
+                        stacklevel=4,
+                    )
             self._contents[lease.identity] = learned
             if self._sought_reference and self._reference is None:
                 self._reference = learned

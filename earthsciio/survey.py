@@ -289,11 +289,13 @@ class _Look:
             dims, shape = variable.info.dims, output.shape
             if temporal is not None:
                 dims = variable.drop_time(dims)
-            axis = axes.get(output.name)
+            kind, axis = str(output.dtype), axes.get(output.name)
+            if temporal is not None and temporal.brackets and output.name == contents.time_name:
+                kind, axis = "float64", 0  # made by the bracket
             if axis is not None and temporal is not None:
                 dims = (*dims[:axis], temporal.time_dim, *dims[axis:])
                 shape = (*shape[:axis], 2, *shape[axis:])
-            self.report.fields.append(FieldSurvey(output.name, dims, shape, str(output.dtype)))
+            self.report.fields.append(FieldSurvey(output.name, dims, shape, kind))
 
 
 def _count(contents: Contents) -> int:

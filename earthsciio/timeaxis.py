@@ -119,6 +119,7 @@ def decode_axis(
     target: Calendar,
     *,
     file: str,
+    variable: str | None = None,
     valid: NDArray[np.bool_] | None = None,
     sort: bool = False,
     months_opt_in: bool = False,
@@ -135,7 +136,7 @@ def decode_axis(
         The file's calendar; None is standard.
     target : Calendar
         The source's calendar. Stamps go into it by their components, see :func:`~.calendars.carry`.
-    file : str
+    file, variable : str
         For errors.
     valid : numpy.ndarray, optional
         bool, shape of `values`; False where a stamp is fill. NaN never is valid.
@@ -151,7 +152,7 @@ def decode_axis(
     TimeAxisError
         If units, reference date, calendar or values can't be decoded, or stamps are not strictly increasing.
     """
-    where: dict[str, Any] = {"file": file, "units": units}
+    where: dict[str, Any] = {"file": file, "variable": variable, "units": units}
     try:
         source = calendars.calendar(calendar)
     except TimeAxisError as error:
@@ -189,7 +190,7 @@ def _instants(
     found = _SINCE.fullmatch(units) if isinstance(units, str) else None
     if found is None:
         raise NotATimeAxis(
-            "these units do not date the records",
+            "these units do not date the records" if units else "there are no units to date the records",
             hint="CF units of time read '<unit> since <date>'; records without dates can only serve as a "
             "climatology that declares start, frequency and outside='cycle'",
             **where,

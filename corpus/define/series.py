@@ -277,7 +277,26 @@ def brackets(case: Case) -> None:
             records_per_sample=2,
         )
     case.sample("mixed", pair([_hour(0), _hour(24)], [2.0**53, 0.5], _stamps([0, 24])), at=T0)
-    case.fails("refused", "OSError", "v", at=T0)
+    case.fails("refused", "OSError", "v", "refused.01.nc", "refused.02.nc", str(2**53 + 1), at=T0)
+    # nothing is converted: halves in different units don't go together, other attributes are the first's
+    for day, units in ((1, "K"), (2, "degC"), (3, "degC")):
+        stored = {
+            "time": ("time", np.array([24.0 * (day - 1)]), {"units": "hours since 2020-01-01"}),
+            "v": ("time", np.array([float(day)]), {"units": units, "serial": np.int32(day)}),
+        }
+        netcdf(case.folder / f"units.{day:02d}.nc", stored, unlimited=("time",))
+    case.source(
+        "units", "units.%d.nc", "v", start=T0, frequency="P1D", file_period="P1D", end="2020-01-04",
+        records_per_sample=2,
+    )  # fmt: skip
+    case.fails("units", "OSError", "v", "units.01.nc", "units.02.nc", at=T0)
+    days = {"units": "seconds since 1970-01-01", "calendar": "standard"}
+    warm = dataset(
+        [_hour(24), _hour(48)],
+        {"v": field(["time"], out([2.0, 3.0]), {"units": "degC", "serial": np.int32(2)})},
+        {"time": field(["time"], out(_stamps([24, 48])), days)},
+    )
+    case.sample("units", warm, at=_hour(24))
 
 
 @case("outside")

@@ -191,3 +191,69 @@ def order(case: Case) -> None:
     case.source("gaps", "gaps.nc", "v", records_per_sample=2, **declared)
     hours = [1577836800.0, 1577836800.0 + 3 * 3600]
     case.sample("gaps", pair([T0, "2020-01-01T03:00:00"], [0.0, 2.0], hours), at=T0)
+
+
+@case("dated")
+def dated(case: Case) -> None:
+    """Date the records by the same variable whichever fields are asked for, and keep it out of the fields."""
+    noon, next_noon = "2020-01-01T12:00:00", "2020-01-03T12:00:00"
+    since = {"units": "hours since 2020-01-01"}
+    centered = ("step", np.array([12.0, 60.0]), {**since, "standard_name": "time"})
+    instant = ("step", np.array([24.0, 72.0]), since)
+    v: Any = ("step", np.array([1.0, 3.0]), {})
+    declared: dict[str, Any] = {"start": T0, "frequency": "P1D", "end": "2020-01-04", "time_dim": "step"}
+    # the only one with dates
+    netcdf(case.folder / "one.nc", {"centered": centered, "v": v}, unlimited=("step",))
+    for name, variables in (("all", ()), ("one", ("v",)), ("named", ("v", "centered"))):
+        case.source(name, "one.nc", *variables, **declared)
+        for time, position in ((noon, 0), (next_noon, 1)):
+            fields = {"v": field([], np.float64([1, 3][position]))}
+            if "centered" in variables:  # a field like any other, as stored
+                fields["centered"] = field([], np.float64([12, 60][position]), centered[2])
+            case.sample(name, dataset([time], fields), at=f"{time[:10]}T00:00:00")
+        case.fails(name, "IndexError", "one.nc", at="2020-01-02T00:00:00")
+    # two: by the standard name, or not at all
+    netcdf(case.folder / "two.nc", {"centered": centered, "instant": instant, "v": v}, unlimited=("step",))
+    case.source("two", "two.nc", "v", "instant", **declared)
+    two = {"v": field([], np.float64(1)), "instant": field([], np.float64(24), since)}
+    case.sample("two", dataset([noon], two), at=T0)
+    unnamed = ("step", np.array([12.0, 60.0]), since)
+    netcdf(case.folder / "unclear.nc", {"centered": unnamed, "instant": instant, "v": v}, unlimited=("step",))
+    for name, variables in (("unclear", ("v",)), ("unclear-all", ()), ("unclear-named", ("v", "centered"))):
+        case.source(name, "unclear.nc", *variables, **declared)
+        case.fails(name, "ValueError", "centered", "instant", at=T0)
+    # what a field names goes first; fields that name different ones are no one source
+    named = {
+        "centered": centered,
+        "instant": instant,
+        "mean": (*v[:2], {"coordinates": "centered"}),
+        "snap": (*v[:2], {"coordinates": "instant"}),
+    }
+    netcdf(case.folder / "fields.nc", named, unlimited=("step",))
+    case.source("snap", "fields.nc", "snap", **{**declared, "start": "2020-01-02"})
+    snap = field([], np.float64(1), {"coordinates": "instant"})
+    case.sample("snap", dataset(["2020-01-02T00:00:00"], {"snap": snap}), at="2020-01-02T00:00:00")
+    case.source("mean-snap", "fields.nc", "mean", "snap", **declared)
+    case.fails("mean-snap", "ValueError", "centered", "instant", at=T0)
+    # a scalar, counting from each file's own day: never a field unless named, and in a bracket in seconds
+    for day in (1, 2):
+        scalar = {
+            "time": ("", np.array(12.0), {"units": f"hours since 2020-01-{day:02d}"}),
+            "v": ("x", np.array([day, day + 0.5]), {}),
+        }
+        netcdf(case.folder / f"scalar.{day:02d}.nc", scalar)
+    daily: dict[str, Any] = {
+        "start": noon, "frequency": "P1D", "file_period": "P1D", "end": "2020-01-03T12:00:00",
+    }  # fmt: skip
+    case.source("scalar", "scalar.%d.nc", **daily)
+    case.sample("scalar", dataset([noon], {"v": field(["x"], out([1, 1.5]))}), at=noon)
+    stamps = field(
+        ["time"], out([1577836800.0 + 43200, 1577836800.0 + 129600]),
+        {"units": "seconds since 1970-01-01", "calendar": "standard"},
+    )  # fmt: skip
+    both = field(["time", "x"], out([[1, 1.5], [2, 2.5]]))
+    case.source("pair", "scalar.%d.nc", **daily, records_per_sample=2)
+    times = [noon, "2020-01-02T12:00:00"]
+    case.sample("pair", dataset(times, {"v": both}, {"time": stamps}), at=noon)
+    case.source("pair-named", "scalar.%d.nc", "time", "v", **daily, records_per_sample=2)
+    case.sample("pair-named", dataset(times, {"time": stamps, "v": both}), at=noon)

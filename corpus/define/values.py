@@ -143,14 +143,14 @@ def masks(case: Case) -> None:
         "unsigned_bounds": (
             np.array([0, 1, -1, -5, -2, -6], "i2"),
             {"_Unsigned": "true", "_FillValue": I16(-1), "scale_factor": F32(0.5), **bound},
-            [0.0, 0.5, None, 32765.5, 32767.0, 32765.0], "f8", bound,
+            [0.0, 0.5, None, 32765.5, 32767.0, 32765.0], "f8", {},
         ),
         "byte_255": (np.array([0, -2, -1], "i1"), {}, [0, -2, -1], "i1", {}),
     }  # fmt: skip
     _table(case, "masks", rows, form="NETCDF3_CLASSIC")
     inside: dict[str, Row] = {
-        "bounds": (*rows["bounds"][:2], [None, 0.0, 5.0, None], "f8", rows["bounds"][4]),
-        "unsigned_bounds": (*rows["unsigned_bounds"][:2], [0.0, 0.5, None, None, None, 32765.0], "f8", bound),
+        "bounds": (*rows["bounds"][:2], [None, 0.0, 5.0, None], "f8", {}),
+        "unsigned_bounds": (*rows["unsigned_bounds"][:2], [0.0, 0.5, None, None, None, 32765.0], "f8", {}),
     }
     case.source("in-bounds", "masks.nc", *inside, options={"mask_valid_range": True})
     case.sample("in-bounds", dataset([], _fields(inside)))

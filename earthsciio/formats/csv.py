@@ -188,7 +188,9 @@ def _rows(path: str, reader: CSVReader) -> Iterator[tuple[int, list[str]]]:
                     f"not a table: {error}", file=path, line=table.line_num, hint="Is it truncated?"
                 ) from error
     except (UnicodeDecodeError, LookupError) as error:
-        raise FileFormatError(f"not text in {encoding}: {error}", file=path, hint="Set `encoding`") from error
+        raise FileFormatError(
+            f"not text in {encoding}: {error}", file=path, hint="Name it in the reader option `encoding`"
+        ) from error
 
 
 def _read_columns(path: str, reader: CSVReader) -> dict[str, Array]:
@@ -247,7 +249,8 @@ def _number(cell: str) -> float | None:
     if cell == "":
         return math.nan
     try:
-        return None if "_" in cell else float(cell)  # Python alone reads 1_000 as a number
+        # Python alone reads 1_000 and digits of other scripts as numbers
+        return float(cell) if cell.isascii() and "_" not in cell else None
     except ValueError:
         return None
 

@@ -47,6 +47,8 @@ def decode_strings(values: Array, attrs: Mapping[str, Any], variable: str) -> Ar
             flat[position] = value if isinstance(value, str) else (value or b"").decode(encoding)
     except (UnicodeDecodeError, LookupError) as error:
         raise DecodeError(
-            f"text is not {encoding}: {error}", variable=variable, hint="Set _Encoding"
-        ) from error
+            f"text is not {encoding}: {error}", variable=variable,
+            hint="Name its encoding in the variable's attribute _Encoding, in the file ('latin-1'), or "
+            "leave it out of `variables`",
+        ) from error  # fmt: skip
     return decoded

@@ -55,6 +55,7 @@ def load(tmp_path):
     return load
 
 
+# spec: P6.1
 def test_a_full_declaration_equals_the_same_in_python(load, tmp_path, monkeypatch):
     monkeypatch.delenv("TEST_ROOT", raising=False)
     sources = load(FULL)
@@ -90,6 +91,7 @@ def test_a_full_declaration_equals_the_same_in_python(load, tmp_path, monkeypatc
     assert sources["mask"] == DataSource("mask", "netcdf", str(tmp_path / "mask.nc"))
 
 
+# spec: P6.3
 def test_paths_are_relative_to_the_file_not_to_the_working_folder(load, tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     text = "sources: {{m: {{format: netcdf, url: {}}}}}"
@@ -121,6 +123,7 @@ def test_a_percent_sign_in_the_folder_is_no_directive(tmp_path):
     assert sources["c"].resolve_url() == f"{folder}/x.nc"
 
 
+# spec: P6.3
 def test_templates_know_name_variable_and_vars_the_source_s_own_first(load):
     sources = load(
         "vars: {root: /a, n: 1}\n"
@@ -164,6 +167,7 @@ HEAD = "sources:\n  wind:\n    format: netcdf\n    url: x.nc\n"
 TIME = "    temporal:\n      start: 2000-01-01\n      frequency: P1D\n"
 
 
+# spec: P1.3, P6.2
 @pytest.mark.parametrize(
     ("text", "line", "key", "says"),
     [
@@ -217,7 +221,12 @@ TIME = "    temporal:\n      start: 2000-01-01\n      frequency: P1D\n"
             "sources.wind.temporal.records_per_sample",
             "1 or 2",
         ),
-        (HEAD + "    window:\n      lat: {slice: [3]}\n", 6, "sources.wind.window.lat", "a slice of 'lat'"),
+        (
+            HEAD + "    window:\n      lat: {slice: [3]}\n",
+            6,
+            "sources.wind.window.lat",
+            "of 'lat': a slice is",
+        ),
         (HEAD + "    window:\n      lat: 3\n", 6, "sources.wind.window.lat", "can't read the selector 3"),
         (
             HEAD + "    window: {x: all}\n    options: {select: {dims: {}}}\n",
@@ -242,6 +251,8 @@ TIME = "    temporal:\n      start: 2000-01-01\n      frequency: P1D\n"
 def test_errors_name_file_line_and_key_and_say_what_to_do(load, text, line, key, says):
     with pytest.raises(DeclarationError, match=says) as caught:
         load(text)
+    assert isinstance(caught.value, ValueError)
+    assert caught.value.file.endswith("sources.yaml")
     assert (caught.value.line, caught.value.key) == (line, key)
     assert caught.value.file.endswith("sources.yaml")
     assert f"line={line}" in str(caught.value)

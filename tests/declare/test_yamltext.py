@@ -21,6 +21,7 @@ def read(tmp_path):
     return read
 
 
+# spec: P6.3
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -64,6 +65,7 @@ def test_keys_are_always_text(read):
     assert read("on: 1\n7: 2\n2000-01-01: 3").data == {"on": 1, "7": 2, "2000-01-01": 3}
 
 
+# spec: P6.2
 def test_a_key_that_stands_twice_is_an_error_naming_both_lines(read):
     with pytest.raises(DeclarationError, match="'b' stands twice, first on line 2") as caught:
         read("a:\n  b: 1\n  c: 2\n  b: 3\n")
@@ -96,6 +98,7 @@ def test_an_anchor_that_contains_itself_is_an_error(read):
         read("a: &a [*a]")
 
 
+# spec: P6.2
 @pytest.mark.parametrize(
     ("text", "line", "says"),
     [
@@ -123,6 +126,7 @@ def test_binary_rubbish_is_an_error(tmp_path):
         Document.read(tmp_path / "x.yaml")
 
 
+# spec: P6.2
 def test_a_file_that_is_not_there_is_also_a_filenotfounderror(tmp_path):
     with pytest.raises(MissingFile) as caught:
         Document.read(tmp_path / "nope.yaml")
@@ -131,6 +135,7 @@ def test_a_file_that_is_not_there_is_also_a_filenotfounderror(tmp_path):
         Document.read(tmp_path)
 
 
+# spec: P6.3
 def test_variables_are_replaced_before_a_plain_scalar_is_typed(read):
     doc = read(
         'a: ${N}\nb: "${N}"\nc: x${N}y\nd: ${EMPTY:-5}\ne: ${UNSET:-}\nf: $${N}\ng: $N ~ $\n', N="3", EMPTY=""

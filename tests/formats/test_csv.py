@@ -65,11 +65,21 @@ class TestColumns:
         assert sample["s"].data.tolist() == ["1", "a"]  # a number in a column of text
         assert sample["s"].dtype == object
 
+    # spec: V9.1
     def test_what_is_a_number(self, tmp_path: Path) -> None:
-        sample = read(table(tmp_path, "a,b,c\n 1e3 ,-inf,1_000\nNaN,+.5,2\n"))
+        sample = read(table(tmp_path, "a,b,c,d\n 1e3 ,-inf,1_0,0x10\nNaN,+.5,2,2\n"))
         np.testing.assert_array_equal(sample["a"].data, [1000, np.nan])
         np.testing.assert_array_equal(sample["b"].data, [-np.inf, 0.5])
-        assert sample["c"].data.tolist() == ["1_000", "2"]
+        assert sample["c"].data.tolist() == ["1_0", "2"]
+        assert sample["d"].data.tolist() == ["0x10", "2"]
+        digits = "\N{ARABIC-INDIC DIGIT ONE}"
+        assert read(table(tmp_path, f"a\n{digits}\n"))["a"].data.tolist() == [digits]
+
+    # spec: V9.1
+    def test_marks_spaces_and_blank_lines_do_not_count(self, tmp_path: Path) -> None:
+        sample = read(table(tmp_path, "\ufeff a , b\n\n 1 , x y \n\n\n2,z\n\n"))
+        assert sample["a"].data.tolist() == [1, 2]
+        assert sample["b"].data.tolist() == ["x y", "z"]
 
     # spec: V9.1
     def test_declared_missing_cells_are_empty(self, tmp_path: Path) -> None:

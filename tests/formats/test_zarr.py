@@ -579,6 +579,10 @@ class TestTypes:
         np.testing.assert_array_equal(field.data, [first, int(stamps[1].astype("i8")), np.nan])
         assert field.attrs["units"] == f"{words.get(unit, 'nanoseconds')} since 1970-01-01"
         assert field.attrs["calendar"] == "proleptic_gregorian"
+        assert field.dtype == np.float64
+        odd = np.array([2**53 + 1, 5], "i8").view(f"M8[{unit}]")  # no float64 has that count
+        with pytest.raises(DecodeError, match=str(2**53 + 1)):
+            self.one(tmp_path / "odd", version, odd)
 
     def test_times_date_the_records(self, tmp_path: Path, version: int) -> None:
         arrays = {

@@ -349,6 +349,61 @@ def test_a_fill_of_its_own_replaces_the_default_one(tmp_path):
 
 # spec: V5.1
 def test_attributes_that_decoding_used_up_are_gone_and_others_stay(tmp_path):
-    attrs = {"_FillValue": np.int16(-1), "scale_factor": 0.5, "units": "K", "valid_max": np.int16(9)}
+    attrs = {"_FillValue": np.int16(-1), "units": "K", "valid_max": np.int16(9), "bounds": "v_bnds"}
     found = read(one(tmp_path / "a.nc", [1], attrs, "i2"))["v"].attrs
-    assert found == {"units": "K", "valid_max": 9}
+    assert found == {"units": "K", "valid_max": 9, "bounds": "v_bnds"}
+
+
+# spec: V5.1
+@pytest.mark.parametrize("option", [False, True])
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"scale_factor": 0.1, "add_offset": 200.0, "valid_range": np.array([0, 1000], "i2")},
+        {"scale_factor": 0.1, "valid_min": np.int16(0), "valid_max": np.int16(1000)},
+        {"_Unsigned": "true", "valid_range": np.array([0, -2], "i2")},
+        {"_Unsigned": "true", "_FillValue": np.int16(-1), "valid_max": np.int16(-2)},
+    ],
+)
+def test_valid_bounds_do_not_stand_beside_values_they_do_not_bound(tmp_path, attrs, option):
+    raw = np.array([0, 100, 5000, -3, -1 if "_FillValue" in attrs else -4], "i2")
+    found = read(one(tmp_path / "a.nc", raw, attrs), mask_valid_range=option)["v"]
+    assert found.attrs == {}
+    with netCDF4.Dataset(tmp_path / "b.nc", "w") as file:  # who reads it back misses what is missing here
+        file.createDimension("x", len(raw))
+        copy = file.createVariable("v", found.dtype, ("x",), fill_value=False)
+        copy.setncatts(found.attrs)
+        copy[:] = found.data
+    with netCDF4.Dataset(tmp_path / "b.nc") as file:
+        again = file["v"][:]
+    missing = np.isnan(found.data) if found.dtype.kind == "f" else np.zeros(len(raw), bool)
+    np.testing.assert_array_equal(np.ma.getmaskarray(again) | np.isnan(np.ma.getdata(again)), missing)
+
+
+# spec: V5.1
+@pytest.mark.parametrize("dtype", ["i2", "f4"])
+def test_valid_bounds_that_masked_are_used_up_and_stay_otherwise(tmp_path, dtype):
+    attrs = {"valid_range": np.array([0, 10], dtype)}
+    path = one(tmp_path / "a.nc", [-1, 5, 11], attrs, dtype)
+    assert read(path)["v"].attrs["valid_range"].tolist() == [0, 10]
+    masked = read(path, mask_valid_range=True)["v"]
+    assert_values(masked.data, [None, 5, None])
+    assert masked.attrs == {}
+
+
+# spec: V1.1
+@pytest.mark.parametrize("spelling", ["true", "True", "TRUE"])
+def test_unsigned_is_read_in_any_case(tmp_path, spelling):
+    path = one(tmp_path / "a.nc", np.array([-1, 5], "i2"), {"_Unsigned": spelling})
+    assert_values(values(path), [65535, 5], np.uint16)
+    opposite = {"true": "false", "True": "False", "TRUE": "FALSE"}[spelling]
+    path = one(tmp_path / "b.nc", np.array([65535, 5], "u2"), {"_Unsigned": opposite})
+    assert_values(values(path), [-1, 5], np.int16)
+
+
+# spec: V2.2
+def test_all_that_is_ignored_of_a_variable_is_one_warning_that_says_what_to_do(tmp_path):
+    attrs = {"missing_value": np.array([1e6, 3.5, 1.0]), "_FillValue": np.int16(9)}
+    with pytest.warns(EarthSciIOWarning, match=r"1000000\.0.*3\.5.*correct the attribute") as caught:
+        assert_values(values(one(tmp_path / "a.nc", [1, 2, 9], attrs, "i2")), [None, 2, None])
+    assert len(caught) == 1

@@ -53,7 +53,7 @@ def test_text_is_utf_8_unless_it_says_otherwise(tmp_path):
     assert values(path).tolist() == ["Zürich", "Bern"]
     latin = np.array(["Zürich".encode("latin-1")], "S8")
     assert values(hdf5(tmp_path / "b.h5", latin, {"_Encoding": "latin-1"})).tolist() == ["Zürich"]
-    with pytest.raises(DecodeError, match=r"c\.h5.*variable=v.*_Encoding"):
+    with pytest.raises(DecodeError, match=r"c\.h5.*variable=v.*attribute _Encoding, in the file"):
         values(hdf5(tmp_path / "c.h5", latin))
 
 
@@ -72,9 +72,16 @@ def test_strings_of_any_length_come_out_as_str_and_unwritten_ones_empty(tmp_path
     assert read(tmp_path / "a.nc", window={"dims": {"x": [1, 0]}})["v"].data.tolist() == ["çé" * 100, "ab"]
 
 
-def test_numbers_as_attributes_of_text_are_left_alone(tmp_path):
-    path = hdf5(tmp_path / "a.h5", np.array([b"ab"], "S2"), {"_FillValue": b"ab", "scale_factor": 2.0})
-    assert values(path).tolist() == ["ab"]
+# spec: V2.8, V5.1
+def test_text_and_complex_numbers_are_never_masked(tmp_path):
+    attrs = {"_FillValue": b"ab", "missing_value": b"ab", "scale_factor": 2.0, "_Encoding": "latin-1"}
+    found = read(hdf5(tmp_path / "a.h5", np.array([b"ab", b""], "S2"), attrs))["v"]
+    assert found.data.tolist() == ["ab", ""]
+    assert sorted(found.attrs) == sorted(attrs)
+    raw = np.array([1 + 2j, -9], "c16")
+    found = read(hdf5(tmp_path / "b.h5", raw, {"_FillValue": np.complex128(-9), "missing_value": -9.0}))["v"]
+    assert same_bits(found.data, raw)
+    assert sorted(found.attrs) == ["_FillValue", "missing_value"]
 
 
 # spec: V4.5
@@ -109,3 +116,20 @@ def test_what_can_not_be_delivered_does_no_harm_unless_asked_for(tmp_path):
     assert_values(values(_awkward(tmp_path / "a.h5"), "fine"), [1, 2])
     with pytest.raises(Unsupported, match="variables"):  # of all data variables it is one
         read(tmp_path / "a.h5")
+
+
+# spec: V4.8
+def test_what_is_broken_does_no_harm_unless_asked_for(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("attribute", data=[1, 2]).attrs["scale_factor"] = "ten"
+        damaged = file.create_dataset("damaged", data=np.arange(1000), chunks=(1000,), compression="gzip")
+        file["fine"] = [1.0, 2.0]
+        place = damaged.id.get_chunk_info(0).byte_offset
+    with path.open("r+b") as raw:
+        raw.seek(place)
+        raw.write(b"rubbish")
+    assert_values(values(path, "fine"), [1, 2])
+    for name in ("attribute", "damaged"):
+        with pytest.raises(DecodeError, match=rf"variable={name}"):
+            values(path, name)
