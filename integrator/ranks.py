@@ -46,6 +46,8 @@ __all__ = [
 
 #: Seconds between the traceback and Abort: the launcher drops output it has not read when it kills the job.
 _FLUSH_S = 0.2
+#: Seconds that other ranks leave to the one that has most to say; by then it has ended the job.
+_TURN_S = 0.5
 #: Seconds after which a process that Abort did not end is ended without MPI's help.
 _ABORT_S = 5.0
 
@@ -202,12 +204,19 @@ def share_objects(comm: MPI.Intracomm | None, value: Any) -> list[Any]:
     return everywhere
 
 
-def install_excepthooks(comm: MPI.Comm) -> Callable[[], None]:
+def install_excepthooks(comm: MPI.Comm, *, brief: str | None = None) -> Callable[[], None]:
     """End the whole job on an exception that nobody catches, on the main thread or any other.
 
     The rank's traceback is printed to stderr, then the job is aborted with exit code 1. Threads that are
     still alive don't delay it. ``SystemExit`` is no such exception: a rank that calls ``sys.exit`` alone
-    leaves the others waiting, so agree first.
+    leaves the others waiting, so agree first. An error that many ranks meet is told by one of them.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm
+        The job.
+    brief : str, optional
+        Name of the program: errors of this library are one line then, without a traceback.
 
     Returns
     -------
@@ -217,12 +226,12 @@ def install_excepthooks(comm: MPI.Comm) -> Callable[[], None]:
     previous = sys.excepthook, threading.excepthook
 
     def on_main(_kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
-        _abort(comm, error.with_traceback(where), threading.main_thread().name)
+        _abort(comm, error.with_traceback(where), threading.main_thread().name, brief)
 
     def on_thread(args: threading.ExceptHookArgs) -> None:
         if args.exc_value is None or issubclass(args.exc_type, SystemExit):
             return  # a thread may end itself, as Python's own hook has it
-        _abort(comm, args.exc_value, args.thread.name if args.thread else "a thread")
+        _abort(comm, args.exc_value, args.thread.name if args.thread else "a thread", brief)
 
     def restore() -> None:
         sys.excepthook, threading.excepthook = previous
@@ -231,18 +240,25 @@ def install_excepthooks(comm: MPI.Comm) -> Callable[[], None]:
     return restore
 
 
-def _abort(comm: MPI.Comm, error: BaseException, thread: str) -> None:
+def _abort(comm: MPI.Comm, error: BaseException, thread: str, brief: str | None) -> None:
     # os._exit also works where Abort hangs; the launcher then notices a rank that died without MPI_Finalize
     watchdog = threading.Timer(_ABORT_S, os._exit, (1,))
     watchdog.daemon = True
     watchdog.start()
     rank = comm.Get_rank()
-    # an agreed error ends every rank; only the rank it comes from has a traceback worth reading
-    agreed = getattr(error, "raised_on", rank) != rank
-    lines = traceback.format_exception_only(error) if agreed else traceback.format_exception(error)
+    # an agreed error ends every rank, but only the one it comes from has a traceback worth reading; one that
+    # every rank met by itself is told by the first
+    origin = getattr(error, "raised_on", None)
+    if rank != (origin or 0):
+        time.sleep(_TURN_S)
+    if brief is not None and isinstance(error, EarthSciIOError):
+        text = f"{brief}: error: {' '.join(str(error).split())}\n"
+    else:
+        agreed = origin not in (None, rank)
+        lines = traceback.format_exception_only(error) if agreed else traceback.format_exception(error)
+        text = f"rank {rank}, {thread}: uncaught exception, the job ends\n{''.join(lines)}"
     sys.stdout.flush()
-    # in one piece, so that ranks don't mix their lines
-    sys.stderr.write(f"rank {rank}, {thread}: uncaught exception, the job ends\n{''.join(lines)}")
+    sys.stderr.write(text)  # in one piece, so that ranks don't mix their lines
     sys.stderr.flush()
     time.sleep(_FLUSH_S)
     comm.Abort(1)

@@ -9,13 +9,23 @@ from .figures import Figures
 from .pictures import draw_maps, draw_timeline
 from .run import Outcome
 
-__all__ = ["HEADINGS", "row", "summary", "text_table", "write_pictures"]
+__all__ = ["HEADINGS", "LEGEND", "row", "summary", "text_table", "write_pictures"]
 
 #: Columns of the table of runs.
 HEADINGS = (
     "run", "ranks", "epochs", "takes", "decode s", "waited s", "first wait s", "compute s", "total s", "AU",
     "hidden", "records", "MB decoded / node",
 )  # fmt: skip
+
+
+#: What the columns mean, for reports.
+LEGEND = """\
+*takes* counts epochs handed to the model, replays of an adjoint included; *decode s* is summed over decoding
+threads. Other seconds are the slowest rank's: *first wait* is for the first epoch, which nothing can hide,
+*waited* is for the others. *AU* is the time of the model alone over the time of the run, and *hidden* the
+share of a synchronous decode that cost the run no time. Both need reference runs, which `--measure` makes;
+*hidden* a decode of a tenth of the computing or more; else *n/a*. *records* and *MB* are those decoded
+on a node."""
 
 
 def row(name: str, figures: Figures) -> tuple[str, ...]:
@@ -55,7 +65,8 @@ def text_table(rows: Sequence[Sequence[str]], *, markdown: bool = False) -> str:
 def summary(outcome: Outcome) -> list[str]:
     """Say in a line each what the run proves: mass kept, adjoint exact."""
     before, after = outcome.mass
-    lines = [f"mass: {before:.9e} before, {after:.9e} after, relative change {abs(after / before - 1):.1e}"]
+    change = abs(after - before) / abs(before) if before else abs(after)
+    lines = [f"mass: {before:.9e} before, {after:.9e} after, relative change {change:.1e}"]
     if outcome.identity is not None:
         forward, backward = outcome.identity
         difference = abs(forward - backward) / abs(forward) if forward else abs(backward)

@@ -10,13 +10,13 @@ learn it from what they are sent. Ranks that wait for the reader sleep.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from earthsciio.decode.threads import default_decode_threads, set_decode_threads
-from earthsciio.errors import DeclarationError, GroupStateError, Unsupported
+from earthsciio.errors import DeclarationError, GroupStateError, OrderError, Unsupported
 from earthsciio.fields import Array, NativeDataset, NativeField, Time
 from earthsciio.prefetch import EpochSample, PrefetchGroup, Sample
 from earthsciio.selection import Window
@@ -86,6 +86,43 @@ def open_forcing(
     return OwnForcing(PrefetchGroup(bound, **group), comm, poison=poison)
 
 
+class _Course:
+    """The epochs this rank is to take. Every rank knows them, so a wrong take is refused before it waits."""
+
+    def __init__(self, epochs: int) -> None:
+        self._count = epochs
+        self._epochs: list[int] | None = None
+        self._closed = False
+
+    def start(self, order: EpochOrder) -> None:
+        forward = range(self._count)
+        known: dict[str, Sequence[int]] = {"forward": forward, "reverse": forward[::-1]}
+        self._epochs = list(known[order] if isinstance(order, str) else order)
+
+    def check(self, k: int) -> None:
+        self.check_open()
+        if self._epochs is None:
+            raise GroupStateError(f"take({k}) before start()", hint="Declare the order with start()")
+        if not self._epochs:
+            raise OrderError("the order has ended", epoch=k, hint="start() a new one")
+        if k != self._epochs[0]:
+            raise OrderError(
+                f"take({k}), but the next epoch of the order is {self._epochs[0]}", epoch=k,
+                hint="All ranks take the epochs of the order, one after the other",
+            )  # fmt: skip
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise GroupStateError("the forcing is closed", hint="Open a new one")
+
+    def advance(self) -> None:
+        if self._epochs:
+            del self._epochs[0]
+
+    def close(self) -> None:
+        self._closed = True
+
+
 class _Taken:
     """The epoch in hand, and what becomes of it on release."""
 
@@ -94,16 +131,23 @@ class _Taken:
         self._epoch: int | None = None
         self._sample: EpochSample | None = None
 
-    def hand_over(self, k: int, sample: EpochSample) -> EpochSample:
+    def check_free(self, k: int) -> None:
         if self._epoch is not None:
-            raise GroupStateError(f"take({k}) before release({self._epoch})")
+            raise GroupStateError(
+                f"take({k}) before release({self._epoch})",
+                hint="Release an epoch before taking the next",
+            )
+
+    def hand_over(self, k: int, sample: EpochSample) -> EpochSample:
         self._epoch = k
         self._sample = _private(sample) if self._poison else sample
         return self._sample
 
     def release(self, k: int) -> None:
         if k != self._epoch:
-            raise GroupStateError(f"release({k}), but the epoch in hand is {self._epoch}")
+            raise GroupStateError(
+                f"release({k}), but the epoch in hand is {self._epoch}", hint="Release what was taken last"
+            )
         if self._poison and self._sample is not None:
             for array in _arrays(self._sample):
                 array.flags.writeable = True
@@ -131,6 +175,7 @@ class OwnForcing:
         self.group = group
         self._comm = comm
         self._taken = _Taken(poison)
+        self._course = _Course(len(group.boundaries()))
 
     def boundaries(self) -> list[Time]:
         """Give the start of every epoch."""
@@ -138,11 +183,17 @@ class OwnForcing:
 
     def start(self, order: EpochOrder) -> None:
         """Declare the order; see :class:`~integrator.forcing.Forcing`."""
+        self._course.check_open()
         _agreed(self._comm, lambda: self.group.start(_order(order)))
+        self._course.start(order)
 
     def take(self, k: int) -> EpochSample:
         """Take the next epoch; see :class:`~integrator.forcing.Forcing`."""
-        return self._taken.hand_over(k, _agreed(self._comm, lambda: self.group.take(k)))
+        self._course.check(k)
+        self._taken.check_free(k)
+        epoch = _agreed(self._comm, lambda: self.group.take(k))
+        self._course.advance()
+        return self._taken.hand_over(k, epoch)
 
     def release(self, k: int) -> None:
         """Give the epoch back."""
@@ -154,6 +205,7 @@ class OwnForcing:
 
     def close(self) -> None:
         """Close the group."""
+        self._course.close()
         self.group.close()
 
 
@@ -204,6 +256,7 @@ class ReaderForcing:
         self._boundaries: list[Time] = pickle.loads(  # noqa: S301 - likewise
             broadcast(node.comm, None if boundaries is None else pickle.dumps(boundaries))
         )
+        self._course = _Course(len(self._boundaries))
 
     def boundaries(self) -> list[Time]:
         """Give the start of every epoch."""
@@ -211,14 +264,19 @@ class ReaderForcing:
 
     def start(self, order: EpochOrder) -> None:
         """Declare the order; see :class:`~integrator.forcing.Forcing`."""
+        self._course.check_open()
         group = self.group
         _agreed(self._comm, lambda: None if group is None else group.start(_order(order)))
+        self._course.start(order)
         self._sender.start()
         self._receiver.start()
 
     def take(self, k: int) -> EpochSample:
         """Take the next epoch; see :class:`~integrator.forcing.Forcing`."""
+        self._course.check(k)
+        self._taken.check_free(k)
         samples = self._receiver.receive(k) if self.group is None else self._read(self.group, k)
+        self._course.advance()
         return self._taken.hand_over(k, EpochSample(k, samples))
 
     def _read(self, group: PrefetchGroup, k: int) -> dict[str, Sample]:
@@ -249,6 +307,7 @@ class ReaderForcing:
 
     def close(self) -> None:
         """Close the reader's group and free the node's communicator. Collective."""
+        self._course.close()
         if self.group is not None:
             self.group.close()
         if self._readers is not None:

@@ -48,7 +48,12 @@ class Command:
 
 
 def dispatch(
-    program: str, description: str, commands: Sequence[Command], argv: Sequence[str] | None = None
+    program: str,
+    description: str,
+    commands: Sequence[Command],
+    argv: Sequence[str] | None = None,
+    *,
+    raises: bool = False,
 ) -> int:
     """Run the subcommand that the arguments name.
 
@@ -60,6 +65,8 @@ def dispatch(
         What there is, in the order of the help.
     argv : sequence of str, optional
         The arguments; those of the process by default.
+    raises : bool
+        Let errors of the library through, as ``--debug`` does.
 
     Returns
     -------
@@ -71,7 +78,7 @@ def dispatch(
     SystemExit
         From ``--help``, and for arguments that make no sense (code 2).
     EarthSciIOError
-        With ``--debug``.
+        With ``--debug``, or if `raises`.
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
     args, subcommand = _parse(program, description, commands, arguments)
@@ -81,7 +88,7 @@ def dispatch(
             code = subcommand.run(args)
             sys.stdout.flush()
         except EarthSciIOError as error:
-            if args.debug:
+            if args.debug or raises:
                 raise
             print(f"{program}: error: {' '.join(str(error).split())}", file=sys.stderr)
             return 2

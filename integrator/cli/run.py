@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import pickle
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import communicator
+from earthsciio.errors import EarthSciIOError
+
+from . import MPI_EXTRA, communicator
 
 if TYPE_CHECKING:
+    from earthsciio.declare import Case
     from integrator.run import Outcome
 
 
@@ -26,6 +30,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="folder for report.md, provenance.json and pictures, instead of the case's own",
     )
+    parser.add_argument(
+        "--plots",
+        action=argparse.BooleanOptionalAction,
+        help="draw pictures, whatever the case says",
+    )
     parser.add_argument("--save", type=Path, help="also keep the outcome for other programs, as a pickle")
 
 
@@ -35,23 +44,36 @@ def run(arguments: argparse.Namespace) -> int:
     if comm is not None:
         from integrator.ranks import install_excepthooks
 
-        install_excepthooks(comm)
+        install_excepthooks(comm, brief=None if arguments.debug else "integrator")
     from earthsciio.declare import load_case
     from integrator.run import run_case
 
     case = load_case(arguments.case)
+    folder = arguments.out or (None if case.output.folder is None else Path(case.output.folder))
+    plots = case.output.plots if arguments.plots is None else arguments.plots
+    _check_extras(case, arguments.sweep, plots=plots and folder is not None)
     outcome = run_case(case, comm, direction=arguments.sweep, measure=arguments.measure)
     if outcome is None:
         return 0
     if arguments.save is not None:
         arguments.save.write_bytes(pickle.dumps(outcome))
-    folder = arguments.out or (None if case.output.folder is None else Path(case.output.folder))
-    _tell(case.name, outcome, folder, plots=case.output.plots or arguments.out is not None)
+    _tell(case.name, outcome, folder, plots=plots)
     return 0
 
 
+def _check_extras(case: Case, sweep: str | None, *, plots: bool) -> None:
+    """Miss an optional package before the run, not after it."""
+    needs_schedule = (sweep or case.sweep.direction) == "adjoint"
+    if needs_schedule and find_spec("checkpoint_schedules") is None:
+        raise EarthSciIOError("an adjoint sweep needs checkpoint-schedules", hint=MPI_EXTRA)
+    if plots and find_spec("matplotlib") is None:
+        raise EarthSciIOError(
+            "pictures need matplotlib", hint="pip install 'earthsci-forcing[plot]', or run with --no-plots"
+        )
+
+
 def _tell(name: str, outcome: Outcome, folder: Path | None, *, plots: bool) -> None:
-    from integrator.report import HEADINGS, row, summary, text_table, write_pictures
+    from integrator.report import HEADINGS, LEGEND, row, summary, text_table, write_pictures
 
     rows = [HEADINGS, row(name, outcome.figures)]
     print(text_table(rows))
@@ -61,9 +83,18 @@ def _tell(name: str, outcome: Outcome, folder: Path | None, *, plots: bool) -> N
     folder.mkdir(parents=True, exist_ok=True)
     files = json.dumps({"case": name, "files": outcome.provenance}, indent=2)
     (folder / "provenance.json").write_text(files + "\n", encoding="utf-8")
-    text = [f"# {name}", "", text_table(rows, markdown=True), "", *(f"- {line}" for line in summary(outcome))]
+    text = [
+        f"# {name}",
+        "",
+        text_table(rows, markdown=True),
+        "",
+        LEGEND,
+        "",
+        *(f"- {line}" for line in summary(outcome)),
+    ]
     if plots:
-        write_pictures(folder, name, outcome)
         text += ["", "![timeline](timeline.png)", "", "![maps](tracer.png)"]
     (folder / "report.md").write_text("\n".join(text) + "\n", encoding="utf-8")
+    if plots:
+        write_pictures(folder, name, outcome)
     print(f"report: {folder / 'report.md'}")

@@ -167,6 +167,10 @@ def _bell(lat: Array, lon: Array, where: Mapping[str, float]) -> Array:
     phi, lam = np.radians(lat)[:, None], np.radians(lon)[None, :]
     cosine = np.sin(phi) * np.sin(centre_lat) + np.cos(phi) * np.cos(centre_lat) * np.cos(lam - centre_lon)
     distance = np.arccos(np.clip(cosine, -1, 1))
+    if not (distance < radius).any():
+        raise DeclarationError(
+            "no cell lies within the start of the tracer", start=dict(where), hint="Give it a larger radius"
+        )
     bell: Array = np.where(distance < radius, 0.5 * (1 + np.cos(np.pi * distance / radius)), 0.0)
     return bell
 
@@ -177,4 +181,9 @@ def _region(lat: Array, lon: Array, bounds: Mapping[str, tuple[float, float]]) -
     south, north = sorted(bounds["lat"])
     west, east = bounds["lon"]
     inside: Array = ((lat >= south) & (lat <= north))[:, None] & ((lon - west) % 360 <= (east - west) % 360)
+    if not inside.any():
+        raise DeclarationError(
+            "no cell lies within the target", target=dict(bounds),
+            hint="Give lat: [south, north] and lon: [west, east] around the centres of cells",
+        )  # fmt: skip
     return inside

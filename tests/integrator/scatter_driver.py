@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from earthsciio import FileFormatError, GroupStateError
+from earthsciio import FileFormatError
 from earthsciio.declare import load_case
+from earthsciio.errors import GroupStateError, OrderError
 from integrator import scatter
 from integrator.partition import NodeGroups
 from integrator.ranks import install_excepthooks, wait
@@ -179,19 +180,29 @@ def two_nodes(folder: Path) -> list[str]:
 
 
 def other_epoch(folder: Path) -> list[str]:
-    """Take another epoch on the last rank than on the reader."""
+    """Take a wrong epoch on the last rank, once the right one was taken; the others do nothing wrong."""
     comm = MPI.COMM_WORLD
     run = CaseRun(load_case(folder / "case.yaml"), comm)
-    forcing = run.forcing()
-    forcing.start([1, 2])
-    seen = "nothing was raised"
-    try:
-        forcing.take(2 if comm.rank == comm.size - 1 else 1)
-    except GroupStateError as error:
-        seen = str(error)
-    forcing.close()
+    seen = []
+    for mode in ("root", "own"):
+        window = run.setup.partition.window(comm.rank)
+        forcing = open_forcing(run.members, window, comm, mode=mode, clip=run.case.clip)
+        forcing.start([1, 2])
+        forcing.take(1)
+        forcing.release(1)
+        try:
+            if comm.rank == comm.size - 1:
+                forcing.take(4)
+        except OrderError as error:
+            seen.append(str(error))
+        forcing.take(2)
+        forcing.close()
+        try:
+            forcing.take(2)
+        except GroupStateError as error:
+            seen.append(str(error))
     run.close()
-    return comm.allgather(seen)
+    return comm.allgather("; ".join(seen))
 
 
 class _Failing:

@@ -1,0 +1,67 @@
+"""The run command on inputs that can't work: told before the run, once, and in one line."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from earthsciio.errors import DeclarationError, EarthSciIOError
+from integrator.cli import main, run
+from integrator.figures import Figures
+from integrator.report import summary
+from integrator.run import Outcome
+
+
+@pytest.mark.mpiexec
+def test_an_error_that_every_rank_meets_is_told_once(mpirun, tmp_path):
+    case = tmp_path / "case.yaml"
+    case.write_text("sources: {}\n", encoding="utf-8")
+    done = mpirun(3, "integrator", "run", case)
+    assert done.returncode != 0
+    assert done.stderr.count("integrator: error:") == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("missing", "text"),
+    [
+        ("matplotlib", "pip install 'earthsci-forcing[plot]'"),
+        ("checkpoint_schedules", "pip install 'earthsci-forcing[mpi]'"),
+    ],
+)
+def test_a_missing_package_is_missed_before_the_run(monkeypatch, write_case, tmp_path, missing, text):
+    case = write_case()
+    monkeypatch.setattr(run, "find_spec", lambda name: None if name == missing else object())
+    with pytest.raises(EarthSciIOError, match=re.escape(text)):
+        main(["--debug", "run", str(case), "--sweep", "adjoint", "--plots", "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"start": "{lat: 3, lon: 7, radius: 0.01}"}, "no cell lies within the start"),
+        ({"target": "{lat: [1, 2], lon: [5, 6]}"}, "no cell lies within the target"),
+    ],
+)
+def test_an_empty_start_or_target_is_refused(write_case, parameters, text):
+    with pytest.raises(DeclarationError, match=text):
+        main(["--debug", "run", str(write_case(**parameters))])
+
+
+def test_no_pictures_are_drawn_that_nobody_wants(write_case, tmp_path):
+    assert main(["run", str(write_case()), "--no-plots", "--out", str(tmp_path / "out")]) == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["provenance.json", "report.md"]
+    assert "which `--measure` makes" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_a_run_without_tracer_is_reported():
+    figures = Figures(ranks=1, epochs=1, takes=1, decode_s=0, waited_s=0, first_wait_s=0, compute_s=1,
+                      total_s=1, records=1, bytes_decoded=1)  # fmt: skip
+    nothing = np.zeros((2, 2))
+    outcome = Outcome(figures, nothing, nothing, nothing, nothing, None, nothing, (0.0, 0.0), None, None)
+    assert summary(outcome) == [
+        "mass: 0.000000000e+00 before, 0.000000000e+00 after, relative change 0.0e+00"
+    ]
