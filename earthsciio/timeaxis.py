@@ -210,7 +210,7 @@ def _instants(
     elif unit in _MONTHS:
         raise TimeAxisError(
             f"{unit} have no fixed length in the calendar {source.name}",
-            hint="Opt in to whole calendar months if that is what the file means",
+            hint="The reader option whole_months=True takes whole calendar months, if that is what is meant",
             **where,
         )
     if length is None:
