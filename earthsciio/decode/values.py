@@ -283,7 +283,7 @@ class _Attributes:
         values = np.asarray(self.attrs[name]).reshape(-1)
         if values.size != 1 or values.dtype.kind not in "iuf":
             raise DecodeError(
-                f"{name} is {self.attrs[name]!r}, not one number", variable=self.variable,
+                f"{name} is {_plain(self.attrs[name])}, not one number", variable=self.variable,
                 hint="Correct the attribute in the file, or leave the variable out of `variables`",
             )  # fmt: skip
         self.used.add(name)
@@ -334,4 +334,11 @@ class _Attributes:
         return self._ignore(name, value, f"does not fit {native}")
 
     def _ignore(self, name: str, value: Any, why: str) -> None:
-        self.warnings.append(f"{self.variable}: {name} = {value!r} {why}; ignored")
+        self.warnings.append(f"{self.variable}: {name} = {_plain(value)} {why}; ignored")
+
+
+def _plain(value: Any) -> str:
+    """Spell an attribute for people: numbers without their NumPy types."""
+    if isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim):
+        return f"[{', '.join(map(_plain, value))}]"
+    return str(value) if isinstance(value, np.number) else repr(value)

@@ -404,6 +404,13 @@ def test_unsigned_is_read_in_any_case(tmp_path, spelling):
 # spec: V2.2
 def test_all_that_is_ignored_of_a_variable_is_one_warning_that_says_what_to_do(tmp_path):
     attrs = {"missing_value": np.array([1e6, 3.5, 1.0]), "_FillValue": np.int16(9)}
-    with pytest.warns(EarthSciIOWarning, match=r"1000000\.0.*3\.5.*correct the attribute") as caught:
+    said = r"missing_value = 1000000\.0 does .*missing_value = 3\.5 is .*correct the attribute"
+    with pytest.warns(EarthSciIOWarning, match=said) as caught:
         assert_values(values(one(tmp_path / "a.nc", [1, 2, 9], attrs, "i2")), [None, 2, None])
     assert len(caught) == 1
+    wrong = {"missing_value": np.float32(1e37), "valid_range": np.array([0, 5, -2], "i2")}
+    said = r"missing_value = 1e\+37 does .*valid_range = \[0, 5, -2\] is no"
+    with pytest.warns(EarthSciIOWarning, match=said):
+        values(one(tmp_path / "b.nc", [1], wrong, "i2"), mask_valid_range=True)
+    with pytest.raises(DecodeError, match=r"scale_factor is \[0\.1, 0\.2\], not one"):
+        values(one(tmp_path / "c.nc", [1], {"scale_factor": np.array([0.1, 0.2])}, "i2"))
