@@ -33,6 +33,7 @@ __all__ = [
     "SelectionError",
     "SelectionRangeError",
     "SourceNotFound",
+    "SourceUnclear",
     "TimeAxisError",
     "TimeBeforeStart",
     "TimePastEnd",
@@ -216,6 +217,12 @@ class SourceNotFound(TransportError, FileNotFoundError):
     """The source says it has no such file (a 404, a missing local file): gone, or not there yet."""
 
     hint = "Check the URL, or whether the file has been produced yet"
+
+
+class SourceUnclear(SourceNotFound):
+    """Not found, but not known to be absent: half written, withdrawn, or not every mirror could say."""
+
+    hint = "Try again when it is complete, or when every place it could be at answers"
 
 
 class CacheStoreError(FetchError):

@@ -29,6 +29,7 @@ __all__ = [
     "OrderStarted",
     "Receiving",
     "Submitted",
+    "Substituted",
     "Taken",
     "Waited",
 ]
@@ -121,6 +122,15 @@ class Fetched(Event):
     status: str
     nbytes: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Substituted(Event):
+    """A file of a source does not exist, and records of others stand in for it, as was declared."""
+
+    source: str
+    url: str
+    stand_ins: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

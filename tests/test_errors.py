@@ -40,6 +40,7 @@ BUILTINS = {
     "SelectionError": ValueError,
     "SelectionRangeError": IndexError,
     "SourceNotFound": FileNotFoundError,
+    "SourceUnclear": FileNotFoundError,
     "TimeAxisError": ValueError,
     "TimeBeforeStart": ValueError,
     "TimePastEnd": IndexError,

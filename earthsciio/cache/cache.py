@@ -9,7 +9,6 @@ looks: no transport is ever built, no socket opened, no lock taken, nothing writ
 from __future__ import annotations
 
 import copy
-import hashlib
 import logging
 import os
 import threading
@@ -28,17 +27,20 @@ from earthsciio.errors import (
     FetchError,
     IntegrityError,
     SourceNotFound,
+    SourceUnclear,
     TransportError,
 )
-from earthsciio.events import Emitter, Fetched, Listener, Receiving
+from earthsciio.events import Emitter, Fetched, Listener, Substituted
 from earthsciio.registry import Registry
 
+from .absence import AbsenceNotes, is_path_absent, says_absent
 from .auth import Auth
 from .keys import cache_key, parse_checksum, sha256_file, split_range, url_extension, url_scheme
 from .locks import Abort, sleep
 from .manifest import Manifest, format_time
 from .provenance import Provenance, UsedFile
 from .redact import redact
+from .sinks import Digest, Watched
 from .store import Claim, LocalStore, Staging, Store, StoredBlob
 from .transports import FetchRequest, FetchResult, Sink, Transport, transport_registry
 from .validity import Temporal, Verdict, judge
@@ -92,6 +94,7 @@ class _Wanted:
     since: datetime
     abort: Abort | None
     settle: float | None
+    may_be_absent: bool
 
     @property
     def extension(self) -> str:
@@ -215,6 +218,7 @@ class Cache:
         mirrors: Sequence[str] = (),
         abort: Abort | None = None,
         settle: float | None = None,
+        may_be_absent: bool = False,
     ) -> CacheEntry:
         """Return the local file of a URL, bringing it in if need be.
 
@@ -239,6 +243,9 @@ class Cache:
             The file may still be growing where it comes from: ask again after this many seconds, and commit
             only what two answers agree on. A file last modified over an hour ago, or of a declared checksum,
             is taken at once.
+        may_be_absent : bool, optional
+            Something stands in for the file if it does not exist: that it doesn't is noted in the cache, and
+            offline what was noted is told as SourceNotFound, instead of CacheMiss.
 
         Returns
         -------
@@ -252,6 +259,8 @@ class Cache:
         SourceNotFound, AuthError, TransportError
             No location gave it; the error is that of the canonical URL. A file that did not settle counts as
             not found: it is not there yet.
+        SourceUnclear
+            A SourceNotFound that does not say that the file does not exist.
         IntegrityError
             The bytes don't have the declared checksum or length.
         CacheStoreError
@@ -275,6 +284,7 @@ class Cache:
                 since=datetime.now(UTC),
                 abort=abort,
                 settle=settle if expected_checksum is None else None,
+                may_be_absent=may_be_absent,
             )
             entry = self._look(wanted) if self.offline else self._look_or_bring(wanted)
             self._provenance.note(UsedFile.fetched(entry.key, entry.manifest, source_loader))
@@ -297,12 +307,26 @@ class Cache:
         blob = self._find(key, url_extension(resolved_url))
         return None if blob is None else _entry(resolved_url, key, blob, "hit")
 
+    def knows_absent(self, resolved_url: str) -> bool:
+        """Whether it is noted that a file does not exist; no network, no lock, however old the note."""
+        key = cache_key(resolved_url)
+        return any(
+            key in AbsenceNotes(store) for store in (self.store, *self.sites) if isinstance(store, LocalStore)
+        )
+
+    def note_substitute(self, source_loader: str, resolved_url: str, stand_ins: Sequence[str]) -> None:
+        """Add to the provenance that a file does not exist and which others stand in; tell listeners."""
+        self._provenance.note(UsedFile.absent(resolved_url, source_loader, stand_ins))
+        if self._emit:
+            told = tuple(redact(url) for url in stand_ins)
+            self._emit(Substituted(source=source_loader, url=redact(resolved_url), stand_ins=told))
+
     def note_in_place(self, path: str, source_loader: str | None = None) -> None:
         """Add a local file that is read where it is to the provenance; nothing if it is not there."""
         with suppress(OSError):
             self._provenance.note(UsedFile.in_place(path, source_loader))
 
-    def provenance(self, *, digest: bool = False) -> list[dict[str, str | int | None]]:
+    def provenance(self, *, digest: bool = False) -> list[dict[str, Any]]:
         """Return what identifies each file this cache has handed out, in the order of first use; JSON-ready.
 
         Parameters
@@ -330,6 +354,8 @@ class Cache:
     def _look(self, wanted: _Wanted) -> CacheEntry:
         """Find the blob offline: presence is validity, unless its bytes are known to be others."""
         blob = self._find(wanted.key, wanted.extension)
+        if blob is None and wanted.may_be_absent and self.knows_absent(wanted.resolved_url):
+            raise SourceNotFound("there was no such file when last asked", file=redact(wanted.resolved_url))
         if blob is None:
             raise CacheMiss(redact(wanted.resolved_url), wanted.key)
         stored = blob.manifest.sha256_content if blob.manifest is not None else None
@@ -385,7 +411,10 @@ class Cache:
             except FetchError as error:
                 _log.info("%s could not be fetched: %s", redact(location), error)
                 failures.append(error)
-        raise _all_failed(wanted, failures)
+        failure = _all_failed(wanted, failures, known=self._find(wanted.key, wanted.extension) is not None)
+        if wanted.may_be_absent and says_absent(failure) and isinstance(self.store, LocalStore):
+            AbsenceNotes(self.store).add(wanted.key, wanted.resolved_url, wanted.source_loader)
+        raise failure
 
     def _bring_from(
         self, location: str, wanted: _Wanted, claim: Claim, stale: StoredBlob | None
@@ -422,6 +451,8 @@ class Cache:
             extra=previous.manifest.extra if previous is not None and previous.manifest is not None else {},
         )
         blob = claim.commit(sink, manifest, wanted.extension)
+        if isinstance(self.store, LocalStore):
+            AbsenceNotes(self.store).remove(wanted.key)
         _log.info("fetched %s: %d bytes", redact(location), sink.size)
         return _entry(wanted.resolved_url, wanted.key, blob, "downloaded")
 
@@ -433,10 +464,10 @@ class Cache:
             return
         sleep(pause, wanted.abort)
         seen = Manifest(url=location, etag=result.etag, last_modified=result.last_modified)
-        second = _Digest(wanted.abort)
+        second = Digest(wanted.abort)
         answer = self._transfer(location, wanted, seen, second)
         if not (answer.not_modified or (second.size, second.sha256) == (sink.size, sink.sha256)):
-            raise SourceNotFound(
+            raise SourceUnclear(
                 "the file is still being written", file=redact(location), bytes=sink.size, settle=pause
             )
 
@@ -455,7 +486,7 @@ class Cache:
             abort=wanted.abort,
         )
         if self._emit:
-            sink = _Watched(sink, redact(wanted.resolved_url), self._emit)
+            sink = Watched(sink, redact(wanted.resolved_url), self._emit)
         return self._transport(url).fetch(request, sink)
 
     def _confirm(
@@ -482,48 +513,6 @@ class Cache:
             return self._transports[scheme]
 
 
-class _Watched:
-    """A sink that tells listeners how far it is."""
-
-    def __init__(self, sink: Sink, url: str, emit: Emitter) -> None:
-        self._sink = sink
-        self._url = url
-        self._emit = emit
-
-    @property
-    def size(self) -> int:
-        return self._sink.size
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._sink.write(data)
-        self._emit(Receiving(url=self._url, nbytes=self._sink.size))
-
-    def restart(self) -> None:
-        self._sink.restart()
-
-
-class _Digest:
-    """A sink that keeps the digest only."""
-
-    def __init__(self, abort: Abort | None) -> None:
-        self._abort = abort
-        self.restart()
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._abort is not None:
-            self._abort.check()
-        self._hash.update(data)
-        self.size += len(data)
-
-    def restart(self) -> None:
-        self._hash = hashlib.sha256()
-        self.size = 0
-
-    @property
-    def sha256(self) -> str:
-        return self._hash.hexdigest()
-
-
 def _offline_by_environment() -> bool:
     return os.environ.get("EARTHSCI_OFFLINE", "").strip().lower() in _TRUE
 
@@ -533,8 +522,11 @@ def _in_place(path: str, checksum: str | None = None) -> CacheEntry:
     try:
         size = local.stat().st_size
         wrong = checksum is not None and sha256_file(local) != parse_checksum(checksum)
+    except FileNotFoundError as error:
+        kind = SourceNotFound if is_path_absent(str(local)) else SourceUnclear
+        raise kind("there is no such local file", file=local) from error
     except OSError as error:
-        raise SourceNotFound(f"the local file can't be read: {error.strerror}", file=local) from error
+        raise TransportError(f"the local file can't be read: {error.strerror}", file=local) from error
     if wrong:
         raise IntegrityError("the bytes do not have the declared checksum", file=local, declared=checksum)
     return CacheEntry(cache_key(path), local, Manifest(url=path, bytes=size), "hit")
@@ -578,11 +570,21 @@ def _check(location: str, wanted: _Wanted, sink: Staging, result: FetchResult) -
         )
 
 
-def _all_failed(wanted: _Wanted, failures: list[FetchError]) -> FetchError:
-    """Return the canonical location's error; one that tried mirrors says what each of them answered."""
+def _all_failed(wanted: _Wanted, failures: list[FetchError], *, known: bool) -> FetchError:
+    """Return the canonical location's error; one that tried mirrors says what each of them answered.
+
+    `known`: the cache holds an earlier version, so that a file which is not found has been withdrawn.
+    """
     first = failures[0]
-    if len(failures) == 1:
+    kind = type(first)
+    if says_absent(first) and (known or not all(map(says_absent, failures))):
+        kind = SourceUnclear
+    if len(failures) > 1:
+        told = "; ".join(str(error) for error in failures)
+        return kind(
+            f"none of {len(failures)} locations gave the file: {told}", file=redact(wanted.resolved_url)
+        )
+    if kind is type(first):
         return first
-    told = "; ".join(str(error) for error in failures)
-    message = f"none of {len(failures)} locations gave the file: {told}"
-    return type(first)(message, file=redact(wanted.resolved_url))
+    hint = "If the file is gone for good, remove the cached one (earthsciio cache prune)"
+    return kind(f"the cache holds an earlier version, and now {first.args[0]}", file=first.file, hint=hint)

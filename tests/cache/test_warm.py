@@ -361,6 +361,7 @@ def test_provenance_has_files_read_in_place_with_size_time_and_digest(tmp_path, 
         "bytes": len(data),
         "fetched_at": None,
         "modified": "2001-09-09T01:46:40.000000Z",
+        "stand_ins": [],
     }
     assert cache.provenance() == [expected]
     assert cache.provenance(digest=True) == [{**expected, "sha256_content": sha256_bytes(data)}]
@@ -383,6 +384,7 @@ def test_provenance_of_fetched_files_is_complete(server, cache):
             "bytes": 5,
             "fetched_at": entry.manifest.fetched_at,
             "modified": None,
+            "stand_ins": [],
         }
     ]
     assert cache.without_network().provenance() == []

@@ -9,7 +9,8 @@ from email.utils import formatdate
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
-from earthsciio.errors import SourceNotFound, TransportError
+from earthsciio.cache.absence import is_path_absent
+from earthsciio.errors import SourceNotFound, SourceUnclear, TransportError
 
 from . import FetchRequest, FetchResult, Sink
 
@@ -90,6 +91,7 @@ def _reading(path: str, call: Callable[..., T], *arguments: object) -> T:
     try:
         return call(*arguments)
     except FileNotFoundError:
-        raise SourceNotFound("no such file", file=path) from None
+        kind = SourceNotFound if is_path_absent(path) else SourceUnclear
+        raise kind("no such file", file=path) from None
     except OSError as error:
         raise TransportError(f"can't be read: {error.strerror}", file=path) from error
