@@ -58,7 +58,7 @@ from .formats import (
 from .provider import Provider
 from .registry import Registry
 from .selection import Window
-from .source import DataSource, SourceTemporal
+from .source import DataSource, SourceTemporal, StandIn
 
 if TYPE_CHECKING:
     from .declare import Case, dump_sources, load_case, load_sources
@@ -99,6 +99,7 @@ __all__ = [
     "SelectionError",
     "SelectionRangeError",
     "SourceTemporal",
+    "StandIn",
     "StaticHeaderAuth",
     "TimeAxisError",
     "TimeBeforeStart",

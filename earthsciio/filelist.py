@@ -8,7 +8,7 @@ declaration alone (:meth:`Provider.files <earthsciio.provider.Provider.files>`),
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from .cache import CacheEntry, FilePeriod
@@ -45,6 +45,8 @@ class SourceFile:
         Which credentials fetch it.
     checksum : str or None
         The SHA-256 its bytes must have.
+    may_be_absent : bool
+        Whether something stands in for it if it does not exist.
     """
 
     source: str
@@ -54,17 +56,19 @@ class SourceFile:
     mirrors: tuple[str, ...] = ()
     auth_realm: str | None = None
     checksum: str | None = None
+    may_be_absent: bool = False
 
     @classmethod
     def of(cls, source: DataSource, start: int | None) -> SourceFile:
         """Give the file of a source whose period starts at `start`."""
-        at, period = None, None
+        at, period, may_be_absent = None, None, False
         if start is not None:
             assert source.temporal is not None
             cadence = source.temporal.cadence
             at = cadence.calendar.time(start)
             closes = cadence.next_file_start(start) if cadence.files is not None else cadence.end
             period = FilePeriod(None if closes is None else cadence.calendar.time(closes))
+            may_be_absent = source.temporal.missing is not None
         return cls(
             source=source.name,
             url=source.resolve_url(at),
@@ -72,6 +76,7 @@ class SourceFile:
             period=period,
             mirrors=source.resolve_mirrors(at),
             auth_realm=source.auth_realm,
+            may_be_absent=may_be_absent,
         )
 
     @property
@@ -90,17 +95,19 @@ class SourceFile:
             mirrors=self.mirrors,
             abort=abort,
             settle=settle,
+            may_be_absent=self.may_be_absent,
         )
 
 
 def merge(files: Iterable[SourceFile]) -> list[SourceFile]:
     """List files of several sources, each URL once: constants first, then as their periods begin.
 
-    A URL that is constant for one source and of a period for another is of that period: it may change.
+    A URL that is constant for one source and of a period for another is of that period: it may change. One
+    that must exist for any of them must exist.
     """
     merged: dict[str, SourceFile] = {}
     for file in files:
-        known = merged.get(file.url)
-        if known is None or (known.period is None and file.period is not None):
-            merged[file.url] = file
+        known = merged.get(file.url, file)
+        chosen = file if known.period is None and file.period is not None else known
+        merged[file.url] = replace(chosen, may_be_absent=known.may_be_absent and file.may_be_absent)
     return sorted(merged.values(), key=lambda file: (file.start is not None, file.start or 0))

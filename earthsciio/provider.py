@@ -10,7 +10,7 @@ a PrefetchGroup runs the very same code on its workers.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from .assembly import unshared, write_in_place
@@ -20,7 +20,7 @@ from .decode.abort import AbortToken
 from .errors import SelectionError, VariableNotFound
 from .fields import NativeDataset, NativeField, Time
 from .filelist import SourceFile
-from .formats import Reader, create_reader
+from .formats import Reader
 from .formats import supports_selection as reader_supports_selection
 from .recordreader import RecordReader, Selection, assembly_nbytes
 from .records import (
@@ -36,6 +36,7 @@ from .registry import Registry
 from .selection import AxesSelection, SelectionLike, Window, parse_selection
 from .series import FileSeries
 from .source import DataSource, parse_time
+from .standin import Grids
 
 __all__ = ["Provider"]
 
@@ -75,10 +76,8 @@ class Provider:
         *,
         formats: Registry[Reader] | None = None,
     ) -> None:
-        reader = create_reader(loader.format, dict(loader.reader_kwargs), formats)
-        self._setup(
-            loader, FileSeries(loader, reader, Cache() if cache is None else cache), window, reader.select
-        )
+        series = FileSeries.of(loader, Cache() if cache is None else cache, formats)
+        self._setup(loader, series, window, series.reader.select)
 
     def _setup(
         self,
@@ -94,7 +93,11 @@ class Provider:
         self._range = self._time_range(window)
         self._lock = threading.Lock()
         self._buffers: NativeDataset | None = None
-        self._records = RecordReader(series)
+        grids = None if series.stand_in is None else Grids()
+        # by what a record says of its source
+        self._records: dict[str | None, RecordReader] = {None: RecordReader(series, grids)}
+        for other in series.stand_ins():
+            self._records[other.source.name] = RecordReader(other, grids)
 
     def _time_range(self, window: tuple[Any, Any] | None) -> tuple[int | None, int | None]:
         if window is None or self.loader.temporal is None:
@@ -309,13 +312,16 @@ class Provider:
             first if lo is None or (lo < first and cadence.outside == "error") else lo
         )
 
+    def _first_record(self) -> RecordRef:
+        return self._const_record() if self.is_const else self.resolve(self._first_time()).records[0]
+
     @property
     def coords(self) -> Mapping[str, NativeField]:
         """The coordinates as last refreshed; until then those at the start, read without the fields."""
         with self._lock:
             if self._buffers is not None:
                 return self._buffers.coords
-        record = self._const_record() if self.is_const else self.resolve(self._first_time()).records[0]
+        record = self._first_record()
         layout = self._measure(record, (self._select,), fields=False)
         coords = self.decode_record(record, layout, new_array, AbortToken()).coords[0]
         return unshared(NativeDataset({}, coords)).coords
@@ -328,13 +334,9 @@ class Provider:
         KeyError
             If the source does not deliver it.
         """
-        start, brackets = None, False
-        if not self.is_const:
-            cadence, brackets = self._series.cadence, self._series.temporal.brackets
-            first = cadence.place(cadence.calendar.instant(self._first_time()))
-            start = cadence.file_start(cadence.anchor(first.k))
-        url, path = self._series.locate(start)
-        with self._series.open(path, url) as (_, contents):
+        record, brackets = self._first_record(), not self.is_const and self._series.temporal.brackets
+        path, records = str(record.identity[0]), self._records[record.source]
+        with records.series.open(path, record.url) as (_, contents):
             every = {**contents.coords, **contents.fields}
             if brackets and variable == contents.time_name:
                 return (2,)
@@ -343,7 +345,7 @@ class Provider:
                     f"the source delivers no {variable!r}", file=path, variable=variable,
                     hint=f"It delivers {list(every)}",
                 )  # fmt: skip
-            selected = self._records.selected(self._select, contents, path)
+            selected = records.selected(self._select, contents, path)
             shape = tuple(len(selector) for selector in selected[variable])
         if not self.is_const:
             shape = every[variable].drop_time(shape)
@@ -384,10 +386,18 @@ class Provider:
             Number of files.
         """
         files = self.files(window)
-        for file in files:
-            if not file.in_place:
-                file.fetch(self.cache)
+        absent = {file.start for file in files if not self._series.is_there(file.start)}
+        for t in self.needing(absent, window) if absent else ():
+            self.resolve(t)
         return len(files)
+
+    def needing(
+        self,
+        absent: Container[int | None],
+        window: tuple[Time | str | None, Time | str | None] | None = None,
+    ) -> list[Time]:
+        """List the anchors of a time range whose samples need missing files, named by their starts."""
+        return self._series.needing(absent, *(self._range if window is None else self._time_range(window)))
 
     def files(self, window: tuple[Time | str | None, Time | str | None] | None = None) -> list[SourceFile]:
         """List the files behind the samples of a time range, in the order of their times; opens nothing.
@@ -409,8 +419,13 @@ class Provider:
     # The steps in between: earthsciio.records.RecordSource.
 
     def resolve(self, t: Time, abort: AbortToken | None = None) -> Resolved:
-        """Find the records behind ``sample_at(t)``; `abort` ends a download."""
-        return self._series.resolve(t, abort)
+        """Find the records behind ``sample_at(t)``; `abort` ends a download.
+
+        Where they stand in for those of a missing file, it says so: a warning, an event, the provenance.
+        """
+        resolved = self._series.resolve(t, abort)
+        self._series.notices.tell(resolved)
+        return resolved
 
     def measure(self, record: RecordRef, windows: Sequence[Selection]) -> RecordLayout:
         """Plan the decode of a record through Windows (None: the provider's own); metadata only.
@@ -426,7 +441,7 @@ class Provider:
 
     def _measure(self, record: RecordRef, windows: Sequence[Selection], *, fields: bool) -> RecordLayout:
         selections = tuple(self._select if window is None else window for window in windows)
-        return self._records.measure(record, selections, fields=fields)
+        return self._records[record.source].measure(record, selections, fields=fields)
 
     def assembly_nbytes(self, resolved: Resolved, layouts: Sequence[RecordLayout]) -> int:
         """Bytes that :meth:`assemble` will allocate: both halves of every bracketed array."""
@@ -451,7 +466,7 @@ class Provider:
         Cancelled
             If `abort` was set.
         """
-        return self._records.decode(record, layout, allocate, abort, keep)
+        return self._records[record.source].decode(record, layout, allocate, abort, keep)
 
     def assemble(
         self, resolved: Resolved, records: Sequence[DecodedRecord], allocate: Allocate
@@ -463,7 +478,7 @@ class Provider:
         FileFormatError
             If the two files of a bracket have different horizontal coordinates.
         """
-        return self._records.assemble(resolved, records, allocate)
+        return self._records[None].assemble(resolved, records, allocate)
 
     def fetch_ahead(
         self, t: Time, windows: Sequence[Selection] = (None,), abort: AbortToken | None = None
@@ -474,9 +489,9 @@ class Provider:
         """
         abort = AbortToken() if abort is None else abort
         for record in dict.fromkeys(self.resolve(t, abort).records):
-            self._records.read_ahead(self.measure(record, windows), abort)
+            self._records[record.source].read_ahead(self.measure(record, windows), abort)
 
     @property
     def bad_chunks(self) -> list[tuple[str, BadChunk]]:
         """Files and chunks that could not be read and came out as NaN, each once: ``on_bad_chunk="nan"``."""
-        return self._records.bad_chunks
+        return [bad for records in self._records.values() for bad in records.bad_chunks]

@@ -23,6 +23,7 @@ from .recordplan import RecordPlan
 from .records import Allocate, ChunkSpan, DecodedRecord, Keep, RecordLayout, RecordRef, Resolved, SpanUse
 from .selection import AxesSelection, Points, Span, Window, resolve
 from .series import FileSeries
+from .standin import Grids
 from .timeaxis import encode_times
 from .views import View, Views
 
@@ -39,10 +40,13 @@ class RecordReader:
     ----------
     series : FileSeries
         Which found them.
+    grids : Grids, optional
+        Of all sources that stand in for each other; none if the source stands alone.
     """
 
-    def __init__(self, series: FileSeries) -> None:
+    def __init__(self, series: FileSeries, grids: Grids | None = None) -> None:
         self.series = series
+        self._grids = grids
         self._views = Views()
         self._noting = threading.Lock()
         self._bad_chunks: dict[tuple[str, BadChunk], None] = {}
@@ -55,14 +59,17 @@ class RecordReader:
         SelectionError, SelectionRangeError
             If a selection does not fit the file.
         FileFormatError
-            If the file's dimensions differ from those of the file at ``start``.
+            If the file's dimensions differ from those of the file at ``start``, or its grid from that of the
+            source it stands in for.
         """
         path = str(record.identity[0])
-        with self.series.open(path, record.url) as (_, contents):
+        with self.series.open(path, record.url) as (file, contents):
             _check_version(record, contents, path)
             view = self._views.get(contents.identity, selections)
             if view is None:
                 self._check_sizes(contents, path)
+                if self._grids is not None:
+                    self._grids.check(self.series.source.name, path, file, contents)
                 selected = tuple(self.selected(each, contents, path) for each in selections)
                 view = self._views.add(View(contents, selections, selected))
         plan = RecordPlan.of(record, view, fields=fields)

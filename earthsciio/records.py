@@ -65,12 +65,15 @@ class RecordRef:
         Position on the file's time dimension; None for a file without one.
     stamp : datetime or cftime.datetime or None
         The record's time as the file gives it, in the source's calendar. Not part of equality.
+    source : str or None
+        Name of the source that stands in with it; None for a record of the source itself.
     """
 
     url: str
     identity: tuple[Any, ...]
     index: int | None
     stamp: Time | None = field(compare=False)
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +88,14 @@ class Resolved:
         One record, or two for a bracket (the same one twice where it degenerates).
     times : tuple
         The stamps the sample reports; they differ from the records' own under ``outside="cycle"``.
+    missing : tuple of (str, str)
+        Sources and URLs of the files that do not exist, and that these records stand in for.
     """
 
     anchor: Time
     records: tuple[RecordRef, ...]
     times: tuple[Time, ...]
+    missing: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

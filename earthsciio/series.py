@@ -2,7 +2,9 @@
 
 A :class:`FileSeries` turns an anchor into records by the files' own time axes, across file seams, and knows
 nothing of Windows or values. Files are opened for their metadata only, when first needed; what was learned
-of a version of a file is kept. Every method may be called from any thread.
+of a version of a file is kept. Where a file does not exist and the declaration says what stands in, an anchor
+gets the records of an earlier file, or of the series of another source. Every method may be called from any
+thread.
 """
 
 from __future__ import annotations
@@ -10,9 +12,9 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,16 +30,17 @@ from .errors import (
     EarthSciIOError,
     EarthSciIOWarning,
     FileFormatError,
-    MissingFile,
     RecordNotFound,
     Unsupported,
 )
 from .fields import Time
 from .filelist import SourceFile, is_local_path
-from .formats import files
+from .formats import create_reader, files
 from .formats.base import OpenFile, Reader
 from .records import RecordRef, Resolved
+from .registry import Registry
 from .source import DataSource, SourceTemporal
+from .standin import Absent, Notices, Presence, missing_file
 
 __all__ = ["FileSeries"]
 
@@ -70,18 +73,44 @@ class FileSeries:
         Of the source's format, with its options.
     cache : Cache
         Where remote files come from.
+    stand_in : FileSeries, optional
+        That of the source that stands in for missing files; :meth:`of` makes it too.
     """
 
-    def __init__(self, source: DataSource, reader: Reader, cache: Cache) -> None:
+    def __init__(
+        self, source: DataSource, reader: Reader, cache: Cache, stand_in: FileSeries | None = None
+    ) -> None:
         self.source = source
         self.reader = reader
         self.cache = cache
+        self.stand_in = stand_in
+        self.notices = Notices(cache)
+        self._presence = Presence()
         self._lock = threading.RLock()
         self._contents: OrderedDict[tuple[Any, ...], Contents] = OrderedDict()
         self._cadence = source.temporal.cadence if source.temporal else None
         self._warned: set[str] = set()
         self._reference: Contents | None = None
         self._sought_reference = False
+
+    @classmethod
+    def of(cls, source: DataSource, cache: Cache, formats: Registry[Reader] | None = None) -> FileSeries:
+        """Build it from a declaration, with what stands in.
+
+        Raises
+        ------
+        BackendNotRegistered, UnknownReaderOption
+            If the format or an option of its reader is not known.
+        """
+        other = None if source.stand_in is None else cls.of(source.stand_in, cache, formats)
+        return cls(source, create_reader(source.format, dict(source.reader_kwargs), formats), cache, other)
+
+    def stand_ins(self) -> Iterator[FileSeries]:
+        """Iterate over the series of what stands in for it, of what stands in for that, and so on."""
+        other = self.stand_in
+        while other is not None:
+            yield other
+            other = other.stand_in
 
     # Files.
 
@@ -102,7 +131,23 @@ class FileSeries:
         FetchError
             If it can't be had; FileNotFoundError covers a path that is not there.
         """
+        try:
+            return self._at_hand(start, abort)
+        except Absent as absent:
+            raise absent.error from None
+
+    def is_there(self, start: int | None, abort: AbortToken | None = None) -> bool:
+        """Look for a file, as :meth:`locate`; False if it does not exist and something stands in."""
+        try:
+            self._at_hand(start, abort)
+        except Absent:
+            return False
+        return True
+
+    def _at_hand(self, start: int | None, abort: AbortToken | None) -> tuple[str, str]:
         file = self.file(start)
+        if file.may_be_absent:
+            return file.url, self._presence.path(file, self.cache, abort)
         if file.in_place:
             return file.url, file.url
         return file.url, str(file.fetch(self.cache, abort=abort).path)
@@ -136,10 +181,7 @@ class FileSeries:
                 error.add_note(f"fetched from {redact(url)}")
             raise
         except FileNotFoundError as error:
-            raise MissingFile(
-                "there is no such file", file=path, source=self.source.name,
-                hint="Check the URL template, or whether the file has been produced yet",
-            ) from error  # fmt: skip
+            raise missing_file(path, self.source.name) from error
         except OSError as error:
             raise FileFormatError(f"can't be read: {error}", file=path, source=self.source.name) from error
 
@@ -198,19 +240,29 @@ class FileSeries:
         return [self.file(start) for start in starts]
 
     def _file_starts(self, cadence: Cadence, lo: int | None, hi: int | None) -> list[int]:
+        return list(dict.fromkeys(start for _, starts in self._needed(cadence, lo, hi) for start in starts))
+
+    def _needed(
+        self, cadence: Cadence, lo: int | None, hi: int | None
+    ) -> Iterator[tuple[Placed, tuple[int, ...]]]:
+        """Iterate over the anchors in force in ``[lo, hi)``, with the starts of the files they need."""
         anchors = cadence.anchors(lo, hi)
         first = cadence.start if cadence.outside == "error" else -FOREVER
         if lo is not None and lo >= first and (not anchors or lo < anchors[0]):
             anchors.insert(0, lo)
-        starts: dict[int, None] = {}
-        placed = None
         for anchor in anchors:
             placed = cadence.place(anchor)
-            starts[cadence.file_start(cadence.anchor(placed.k))] = None
-        following = cadence.successor(placed) if placed is not None and self.temporal.brackets else None
-        if following is not None:
-            starts[cadence.file_start(cadence.anchor(following.k))] = None
-        return list(starts)
+            following = cadence.successor(placed) if self.temporal.brackets else None
+            every = (placed,) if following is None else (placed, following)
+            yield placed, tuple(cadence.file_start(cadence.anchor(each.k)) for each in every)
+
+    def needing(self, absent: Container[int | None], lo: int | None, hi: int | None) -> list[Time]:
+        """List the anchors in force in ``[lo, hi)`` whose samples need one of some files, by their starts."""
+        if self.source.is_const:
+            return []
+        needed = self._needed(self.cadence, lo, hi)
+        time = self.cadence.calendar.time
+        return [time(placed.anchor) for placed, starts in needed if any(start in absent for start in starts)]
 
     # Records.
 
@@ -249,26 +301,94 @@ class FileSeries:
         """
         cadence = self.cadence
         placed = cadence.place(cadence.calendar.instant(t))
-        record = self._find(cadence, placed, abort)
-        found, stamps = [record], [cadence.in_year_of(placed, record.stamp)]
-        if self.temporal.brackets:
-            self._warn_late(cadence, placed, record)
-            successor, stamp = self._successor(cadence, placed, record, abort)
-            found.append(successor)
-            stamps.append(stamp)
+        try:
+            return self._resolved(cadence, placed, self._sample(cadence, placed, abort))
+        except Absent as absent:
+            return self._substituted(cadence, placed, absent, abort)
+
+    def _resolved(
+        self,
+        cadence: Cadence,
+        placed: Placed,
+        sample: list[tuple[_Record, int]],
+        missing: tuple[tuple[str, str], ...] = (),
+    ) -> Resolved:
         time = cadence.calendar.time
         return Resolved(
             anchor=time(placed.anchor),
-            records=tuple(RecordRef(r.url, r.identity, r.index, time(r.stamp)) for r in found),
-            times=tuple(time(stamp) for stamp in stamps),
+            records=tuple(RecordRef(r.url, r.identity, r.index, time(r.stamp)) for r, _ in sample),
+            times=tuple(time(stamp) for _, stamp in sample),
+            missing=missing,
         )
+
+    def _sample(
+        self, cadence: Cadence, placed: Placed, abort: AbortToken | None
+    ) -> list[tuple[_Record, int]]:
+        """Find the records of a sample, each with the stamp that it reports."""
+        record = self._find(cadence, placed, abort)
+        found = [(record, cadence.in_year_of(placed, record.stamp))]
+        if self.temporal.brackets:
+            self._warn_late(cadence, placed, record)
+            found.append(self._successor(cadence, placed, record, abort))
+        return found
+
+    # Missing files.
+
+    def _substituted(
+        self, cadence: Cadence, placed: Placed, absent: Absent, abort: AbortToken | None
+    ) -> Resolved:
+        """Give what stands in for the sample of an anchor that needs a file which does not exist."""
+        file = self.file(absent.start)
+        missing = (file.source, file.url)
+        held = self._held(cadence, placed, absent, abort)
+        if held is not None:
+            return self._resolved(cadence, placed, held, (missing,))
+        if self.stand_in is None:
+            absent.error.add_note("nothing that could be held lies close enough before it")
+            raise absent.error from None
+        anchor = cadence.calendar.time(placed.anchor)
+        try:
+            theirs = self.stand_in.resolve(anchor, abort)
+        except EarthSciIOError as error:
+            error.add_note(f"wanted in place of {redact(file.url)}, which does not exist")
+            raise
+        name = self.stand_in.source.name
+        records = tuple(replace(record, source=record.source or name) for record in theirs.records)
+        return Resolved(anchor, records, theirs.times, (missing, *theirs.missing))
+
+    def _held(
+        self, cadence: Cadence, placed: Placed, absent: Absent, abort: AbortToken | None
+    ) -> list[tuple[_Record, int]] | None:
+        """Find the sample of the last anchor before whose file exists; None if there is none close enough."""
+        rule = self.temporal.missing
+        assert rule is not None
+        k = due = placed.k
+        if absent.start == cadence.file_start(cadence.anchor(k)):
+            k = cadence.index(absent.start - 1)
+        else:  # that of the successor
+            due += 1
+        while k >= 0 and rule.holds(cadence.calendar, cadence.anchor(k), cadence.anchor(due)):
+            before = Placed(k, cadence.anchor(k))
+            try:
+                record = self._find(cadence, before, abort)
+            except Absent as also:
+                k = cadence.index(also.start - 1)
+                continue
+            sample = [(record, record.stamp)]
+            if self.temporal.brackets:
+                try:
+                    sample.append(self._successor(cadence, before, record, abort))
+                except Absent:
+                    sample *= 2  # held: nothing leads across the gap
+            return sample
+        return None
 
     def _find(self, cadence: Cadence, placed: Placed, abort: AbortToken | None) -> _Record:
         """Find the record of a declared anchor."""
         anchor, following = cadence.anchor(placed.k), cadence.next_anchor(placed.k)
         tolerance = cadence.tolerance(placed.k)
         start = cadence.file_start(anchor)
-        url, path = self.locate(start, abort)
+        url, path = self._at_hand(start, abort)
         with self.open(path, url) as (_, contents):
             axis = contents.axis
             if axis is None:
@@ -364,7 +484,7 @@ class FileSeries:
         """Find the first record of the next file that has any; overlapping files may repeat `record`."""
         following = cadence.next_file_start(record.start)
         while following is not None and (cadence.end is None or following < cadence.end):
-            url, path = self.locate(following, abort)
+            url, path = self._at_hand(following, abort)
             with self.open(path, url) as (_, contents):
                 if contents.axis is None:
                     k = cadence.index(following - 1) + 1

@@ -1,25 +1,27 @@
 """Declarations: what a source is called, where its files are, and how its times run. Frozen; nothing more.
 
 A :class:`DataSource` opens nothing. Without `temporal` it is CONST: one file, read whole, once. With a
-:class:`SourceTemporal` it is DISCRETE: a series of records found by the cadence the declaration gives.
+:class:`SourceTemporal` it is DISCRETE: a series of records found by the cadence the declaration gives. A
+:class:`StandIn` says what serves where a file of the series does not exist; without one that is an error.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any, TypeAlias
 
 import cftime
 
-from .cadence import Cadence, Duration, Outside
+from .cadence import Cadence, Calendar, Duration, Outside
 from .calendars import calendar as get_calendar
 from .errors import DeclarationError
 from .fields import Time
+from .selection import parse_selection
 
-__all__ = ["DataSource", "SourceTemporal", "UrlTemplate", "parse_time"]
+__all__ = ["DataSource", "SourceTemporal", "StandIn", "UrlTemplate", "parse_time"]
 
 #: A literal URL or path, a strftime template, or a function of the file's start time (None if CONST).
 UrlTemplate: TypeAlias = str | Callable[[Time | None], str]
@@ -69,6 +71,40 @@ def parse_time(value: Time | date | str, calendar: str | None = None) -> Time:
 
 
 @dataclass(frozen=True, slots=True)
+class StandIn:
+    """What serves where a file of a series does not exist.
+
+    Only that is stood in for: not a record that an existing file lacks, and not a file that can't be had.
+    With both, the source serves what is not held any more.
+
+    Parameters
+    ----------
+    hold : timedelta or str, optional
+        The last sample before, for at most this long after its anchor (``P2D``).
+    source : DataSource, optional
+        Another source of the same variables on the same grid; a climatology is one that cycles.
+
+    Raises
+    ------
+    DeclarationError
+        If neither is given.
+    """
+
+    hold: timedelta | str | Duration | None = None
+    source: DataSource | None = None
+
+    def __post_init__(self) -> None:
+        if self.hold is None and self.source is None:
+            raise DeclarationError("what stands in for a missing file is `hold`, `source`, or both")
+        if self.hold is not None:
+            object.__setattr__(self, "hold", Duration.parse(self.hold))
+
+    def holds(self, calendar: Calendar, anchor: int, until: int) -> bool:
+        """Whether the sample of one anchor may still serve another."""
+        return self.hold is not None and calendar.add(anchor, Duration.parse(self.hold)) >= until
+
+
+@dataclass(frozen=True, slots=True)
 class SourceTemporal:
     """How the times of a source run.
 
@@ -91,6 +127,8 @@ class SourceTemporal:
         A CF calendar name; by default that of `start`, else standard.
     outside : {"error", "hold", "cycle"}
         What serves times before `start` and from `end` on.
+    missing : StandIn, optional
+        What serves where a file does not exist; an error if None.
 
     Raises
     ------
@@ -106,6 +144,7 @@ class SourceTemporal:
     records_per_sample: int | None = None
     calendar: str | None = None
     outside: Outside = "error"
+    missing: StandIn | None = None
     cadence: Cadence = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -122,12 +161,30 @@ class SourceTemporal:
         )
         if cadence.series is None and cadence.files is not None and cadence.end is None:
             raise DeclarationError("frequency='records' over several files needs an end")
+        if self.missing is not None:
+            _check_missing(self.missing, cadence)
         object.__setattr__(self, "cadence", cadence)
 
     @property
     def brackets(self) -> bool:
         """Whether a sample is a record and its successor."""
         return self.records_per_sample == 2
+
+
+def _check_missing(missing: StandIn, cadence: Cadence) -> None:
+    """Refuse what could never stand in, or would change the anchors."""
+    if not cadence.is_read:
+        raise DeclarationError("frequency='records' takes its anchors from the files, so none may be missing")
+    if cadence.outside == "cycle":
+        raise DeclarationError(
+            "a series with outside='cycle' serves all years, so none of its files may be missing"
+        )
+    if missing.hold is None:
+        return
+    if cadence.files is None:
+        raise DeclarationError("nothing can be held for a source without file_period: it has one file")
+    if not missing.holds(cadence.calendar, cadence.anchor(0), cadence.anchor(1)):
+        raise DeclarationError("a sample can't be held for less than one step of frequency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +230,41 @@ class DataSource:
         object.__setattr__(self, "reader_kwargs", dict(self.reader_kwargs))
         if len(set(self.variables)) != len(self.variables):
             raise DeclarationError(f"source {self.name!r} names a variable twice: {self.variables}")
+        if self.stand_in is not None:
+            self._check_stand_in(self.stand_in)
+
+    def _check_stand_in(self, other: DataSource) -> None:
+        """Refuse a source whose samples could not be taken for this one's."""
+        ours, theirs = self.temporal, other.temporal
+        assert ours is not None
+        wrong = None
+        if theirs is None:
+            wrong = "it has no times; a climatology is a source with outside='cycle'"
+        elif other.variables != self.variables:
+            wrong = f"it declares the variables {other.variables}, not {self.variables}"
+        elif theirs.cadence.calendar.name != ours.cadence.calendar.name:
+            wrong = f"its calendar is {theirs.cadence.calendar.name}, not {ours.cadence.calendar.name}"
+        elif theirs.brackets != ours.brackets:
+            wrong = "only one of the two has records_per_sample=2"
+        elif _select(other) not in (None, _select(self)):
+            wrong = "it is read through the selection of the source it stands in for, and declares another"
+        elif self.name in (each.name for each in other.chain()):
+            wrong = "it has the same name, or is stood in for by one that has"
+        if wrong is not None:
+            raise DeclarationError(f"{other.name!r} can't stand in for {self.name!r}: {wrong}")
+
+    @property
+    def stand_in(self) -> DataSource | None:
+        """The source that stands in for missing files, if one does."""
+        missing = None if self.temporal is None else self.temporal.missing
+        return None if missing is None else missing.source
+
+    def chain(self) -> Iterator[DataSource]:
+        """Iterate over this source, what stands in for it, what stands in for that, and so on."""
+        source: DataSource | None = self
+        while source is not None:
+            yield source
+            source = source.stand_in
 
     @property
     def is_const(self) -> bool:
@@ -201,3 +293,9 @@ class DataSource:
             return "%" if directive == "%%" else str(t.strftime(directive))
 
         return re.sub(f"%%|{_DIRECTIVE.pattern}", expand, template)
+
+
+def _select(source: DataSource) -> object:
+    """Give the selection a source declares, in one form."""
+    select = source.reader_kwargs.get("select")
+    return None if select is None else parse_selection(select)
