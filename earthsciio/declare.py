@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -42,7 +42,7 @@ from .settings import (
     json_schema,
 )
 from .shape import convert, nearest
-from .source import _DIRECTIVE, DataSource, SourceTemporal, parse_time
+from .source import _DIRECTIVE, DataSource, SourceTemporal, StandIn, parse_time
 from .yamltext import CORE_SCALARS, Document, Key
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class Case:
         The part of the grid it covers.
     grid, partition, prefetch, cache, scatter, model, sweep, restart, output
         What was declared, or the defaults (:mod:`earthsciio.settings`). Paths are absolute.
+    stand_ins : mapping of str to DataSource
+        Sources that only stand in for missing files of others; no members of a group.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Case:
     sweep: SweepSettings
     restart: RestartSettings | None
     output: OutputSettings
+    stand_ins: Mapping[str, DataSource] = field(default_factory=dict)
 
     def open_cache(self, **options: Any) -> Cache:
         """Give the cache it declares; `options` of :class:`~earthsciio.cache.Cache` go before its own."""
@@ -140,7 +143,7 @@ def load_sources(path: str | os.PathLike[str]) -> dict[str, DataSource]:
     MissingFile, FileFormatError
         If there is no such file, or the system can't read it.
     """
-    return _read(path)[2]
+    return _read(path)[2].of("sources")
 
 
 def load_case(path: str | os.PathLike[str]) -> Case:
@@ -159,7 +162,8 @@ def load_case(path: str | os.PathLike[str]) -> Case:
     MissingFile, FileFormatError
         If there is no such file, or the system can't read it.
     """
-    doc, settings, sources = _read(path)
+    doc, settings, built = _read(path)
+    sources = built.of("sources")
     place = _Place(doc, settings.vars)
     _check_halo(doc, settings.partition)
     prefetch, cache, output, restart = settings.prefetch, settings.cache, settings.output, settings.restart
@@ -187,6 +191,7 @@ def load_case(path: str | os.PathLike[str]) -> Case:
         sweep=settings.sweep,
         restart=restart,
         output=output,
+        stand_ins=built.of("stand_ins"),
     )
 
 
@@ -195,11 +200,51 @@ def _custom(kind: type, value: Any) -> Any:
     return ByteSize.parse(value)
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[Document, FileSettings, dict[str, DataSource]]:
+def _read(path: str | os.PathLike[str]) -> tuple[Document, FileSettings, _Sources]:
     doc = Document.read(Path(path).absolute())
     settings = convert(doc, FileSettings, _custom)
-    sources = {name: _source(doc, name, source, settings.vars) for name, source in settings.sources.items()}
-    return doc, settings, sources
+    return doc, settings, _Sources(doc, settings)
+
+
+class _Sources:
+    """Builds the sources of a file, those first that stand in for others."""
+
+    def __init__(self, doc: Document, settings: FileSettings) -> None:
+        self.doc = doc
+        self._shared = settings.vars
+        self._declared = {"sources": settings.sources, "stand_ins": settings.stand_ins}
+        self._section = {name: section for section, declared in self._declared.items() for name in declared}
+        self._built: dict[str, DataSource] = {}
+        self._building: list[str] = []
+        for name in settings.stand_ins:
+            if name in settings.sources:
+                raise doc.error(("stand_ins", name), "a source has this name already")
+        for name in self._section:
+            self._get(name)
+
+    def of(self, section: str) -> dict[str, DataSource]:
+        """Give those of a section, by name, in the order of the file."""
+        return {name: self._built[name] for name in self._declared[section]}
+
+    def _get(self, name: str) -> DataSource:
+        if name not in self._built:
+            key = (self._section[name], name)
+            self._building.append(name)
+            settings = self._declared[key[0]][name]
+            self._built[name] = _source(self.doc, key, settings, self._shared, self._stand_in(key, settings))
+            self._building.pop()
+        return self._built[name]
+
+    def _stand_in(self, key: Key, settings: SourceSettings) -> DataSource | None:
+        missing = None if settings.temporal is None else settings.temporal.missing
+        if missing is None or missing.source is None:
+            return None
+        name, key = missing.source, (*key, "temporal", "missing", "source")
+        if name not in self._section:
+            raise self.doc.error(key, f"there is no source {name!r}", hint=nearest(name, self._section))
+        if name in self._building:
+            raise self.doc.error(key, f"{name!r} would stand in for itself")
+        return self._get(name)
 
 
 class _Place:
@@ -243,10 +288,13 @@ def _rooted(text: str, folder: Path, *, strftime: bool) -> str:
     return escaped if _DIRECTIVE.search(escaped) else rooted
 
 
-def _source(doc: Document, name: str, settings: SourceSettings, shared: Mapping[str, Any]) -> DataSource:
-    """Build one source; every step says which key it is about."""
-    key = ("sources", name)
-    temporal = None if settings.temporal is None else _temporal(doc, (*key, "temporal"), settings.temporal)
+def _source(
+    doc: Document, key: Key, settings: SourceSettings, shared: Mapping[str, Any], other: DataSource | None
+) -> DataSource:
+    """Build one source, for which `other` stands in; every step says which key it is about."""
+    name, temporal = str(key[-1]), None
+    if settings.temporal is not None:
+        temporal = _temporal(doc, (*key, "temporal"), settings.temporal, other)
     names = {"name": name, **shared, **settings.vars}
     if len(settings.variables) == 1:
         names.setdefault("variable", settings.variables[0])
@@ -268,7 +316,9 @@ def _source(doc: Document, name: str, settings: SourceSettings, shared: Mapping[
         )
 
 
-def _temporal(doc: Document, key: Key, settings: TemporalSettings) -> SourceTemporal:
+def _temporal(
+    doc: Document, key: Key, settings: TemporalSettings, other: DataSource | None
+) -> SourceTemporal:
     own = settings.calendar
     with doc.at(*key, "calendar"):
         calendar(own)
@@ -281,6 +331,8 @@ def _temporal(doc: Document, key: Key, settings: TemporalSettings) -> SourceTemp
         period = None if settings.file_period is None else Duration.parse(settings.file_period)
     with doc.at(*key, "end"):
         end = None if settings.end is None else parse_time(settings.end, own)
+    with doc.at(*key, "missing"):
+        missing = None if settings.missing is None else StandIn(settings.missing.hold, other)
     with doc.at(*key):
         return SourceTemporal(
             start=start,
@@ -291,6 +343,7 @@ def _temporal(doc: Document, key: Key, settings: TemporalSettings) -> SourceTemp
             records_per_sample=settings.records_per_sample,
             calendar=own,
             outside=settings.outside,
+            missing=missing,
         )
 
 
@@ -350,7 +403,8 @@ def dump_sources(sources: Mapping[str, DataSource], path: str | os.PathLike[str]
     Parameters
     ----------
     sources : mapping of str to DataSource
-        By name. Relative paths are written absolute, so that the file means the same wherever it is put.
+        By name. Relative paths are written absolute, so that the file means the same wherever it is put. What
+        stands in for their missing files is written too.
     path : path, optional
         Where to write it too.
 
@@ -362,9 +416,19 @@ def dump_sources(sources: Mapping[str, DataSource], path: str | os.PathLike[str]
     Raises
     ------
     DeclarationError
-        If a source can't be written down: its URL is a function, or an option is no plain value.
+        If a source can't be written down: its URL is a function, an option is no plain value, or two sources
+        have one name.
     """
-    plain = {"sources": {name: _plain_source(source) for name, source in sources.items()}}
+    sections: dict[str, dict[str, DataSource]] = {"sources": dict(sources), "stand_ins": {}}
+    for other in (each for source in sources.values() for each in source.chain() if each is not source):
+        known = sections["sources"].get(other.name) or sections["stand_ins"].setdefault(other.name, other)
+        if known != other:
+            raise DeclarationError(f"two sources have the name {other.name!r}")
+    plain = {
+        section: {name: _plain_source(source) for name, source in listed.items()}
+        for section, listed in sections.items()
+        if listed or section == "sources"
+    }
     try:
         text = yaml.dump(_verbatim(plain), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     except yaml.representer.RepresenterError as error:
@@ -454,4 +518,9 @@ def _plain_temporal(temporal: SourceTemporal) -> dict[str, Any]:
         plain["calendar"] = cadence.calendar.name
     if temporal.outside != "error":
         plain["outside"] = temporal.outside
+    if temporal.missing is not None:
+        hold, other = temporal.missing.hold, temporal.missing.source
+        plain["missing"] = {} if hold is None else {"hold": step(hold)}
+        if other is not None:
+            plain["missing"]["source"] = other.name
     return plain

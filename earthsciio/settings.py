@@ -20,6 +20,7 @@ __all__ = [
     "CacheSettings",
     "FileSettings",
     "GridSettings",
+    "MissingSettings",
     "ModelSettings",
     "OutputSettings",
     "PartitionSettings",
@@ -104,6 +105,17 @@ class _Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Base: named, immutable, and strict about keys."""
 
 
+class MissingSettings(_Settings, frozen=True, kw_only=True):
+    """What serves where a file does not exist; with both, the source serves what is not held any more."""
+
+    hold: Annotated[str | None, _says("For how long the last sample before may be held, ISO 8601 (P2D).")] = (
+        None
+    )
+    source: Annotated[
+        str | None, _says("Which source stands in: of the same variables, from stand_ins or sources.")
+    ] = None
+
+
 class TemporalSettings(_Settings, frozen=True, kw_only=True):
     """How the times of a source run. Without it the source is a constant."""
 
@@ -119,6 +131,9 @@ class TemporalSettings(_Settings, frozen=True, kw_only=True):
     outside: Annotated[
         Literal["error", "hold", "cycle"], _says("What serves times before start and from end on.")
     ] = "error"
+    missing: Annotated[
+        MissingSettings | None, _says("What serves where a file does not exist; an error if not given.")
+    ] = None
 
 
 class SourceSettings(_Settings, frozen=True, kw_only=True):
@@ -229,6 +244,9 @@ class FileSettings(_Settings, frozen=True, kw_only=True):
     """Sources, and what a case says beyond them."""
 
     sources: Annotated[dict[str, SourceSettings], _says("By name: the name is that of the group's member.")]
+    stand_ins: Annotated[
+        dict[str, SourceSettings], _says("Sources that only stand in for missing files of others, by name.")
+    ] = {}
     vars: Annotated[Variables, _says("What {name} stands for in urls.")] = {}
     case: Annotated[str | None, _says("Name of the case; the file's name if not given.")] = None
     time: TimeSettings = TimeSettings()

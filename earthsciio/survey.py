@@ -163,7 +163,7 @@ def survey(
         with report.noting():
             provider = Provider(source, Cache() if cache is None else cache)
             bound = provider if window is None else provider.with_window(window)
-            look = _Look(report, bound, FileSeries(source, provider.reader, provider.cache))
+            look = _Look(report, bound, FileSeries.of(source, provider.cache))
             if source.is_const:
                 look.constant()
             else:
@@ -207,7 +207,8 @@ class _Look:
         ends = anchors[0], anchors[-1]
         for start in dict.fromkeys(map(cadence.file_start, ends)):
             with self.report.noting():
-                self._file(cadence, start, *ends)
+                if self.series.is_there(start):  # the sample tells what stands in
+                    self._file(cadence, start, *ends)
         for anchor in dict.fromkeys(ends):
             with self.report.noting():
                 self._sample(cadence.calendar.time(anchor))
@@ -275,7 +276,9 @@ class _Look:
         self.report.bytes_per_epoch = max(self.report.bytes_per_epoch, taken)
         if not self.report.fields:
             record = resolved.records[0]
-            with self.series.open(str(record.identity[0]), record.url) as (_, contents):
+            family = (self.series, *self.series.stand_ins())
+            owner = next(series for series in family if record.source in (None, series.source.name))
+            with owner.open(str(record.identity[0]), record.url) as (_, contents):
                 self._fields(contents, layouts[0])
 
     def _fields(self, contents: Contents, layout: RecordLayout) -> None:

@@ -1,6 +1,7 @@
 """The warmer: brings every file a run needs into the cache, before the run, from where there is a network.
 
-:func:`files_of_case` lists what a case needs, :func:`warm` fetches it on a few threads, and
+:func:`files_of_case` lists what a case needs, :func:`warm` fetches it on a few threads,
+:func:`warm_stand_ins` fetches what stands in for files that turned out not to exist, and
 :func:`offline_faults` looks at the result as a compute node will: an offline cache, and every file opened for
 its metadata through the case's Window. All of it may be stopped at any moment, and started again: what is in
 the cache is complete, and the rest is fetched.
@@ -13,11 +14,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from .cache import Cache
+from .cache.absence import says_absent
 from .cache.cache import FetchStatus
 from .declare import Case
 from .decode.abort import AbortToken
@@ -30,7 +33,21 @@ from .selection import SelectionLike
 from .series import FileSeries
 from .source import DataSource
 
-__all__ = ["Patience", "Warmed", "files_of_case", "launched_as", "offline_faults", "warm"]
+__all__ = [
+    "Clip",
+    "Patience",
+    "StoodIn",
+    "Warmed",
+    "clip_of_case",
+    "files_of_case",
+    "launched_as",
+    "offline_faults",
+    "warm",
+    "warm_stand_ins",
+]
+
+#: From when to when; None for as long as there are data.
+Clip = tuple[Time | None, Time | None]
 
 #: Rank and size of a job, as launchers tell them: Hydra (MPICH, Intel), Open MPI, MVAPICH, PALS, srun. Not
 #: SLURM_NTASKS, which a batch script that runs alone sees too, beside a SLURM_PROCID of 0.
@@ -86,9 +103,7 @@ def files_of_case(
         If nothing ends the time of a source.
     """
     chosen = {name: case.sources[name] for name in (tuple(sources) or case.sources)}
-    clip = (case.clip[0] if start is None else start, case.clip[1] if end is None else end)
-    if case.model is not None:
-        clip = _common(case.sources.values(), clip)
+    clip = clip_of_case(case, start=start, end=end)
     for name, source in chosen.items():
         if source.temporal is not None and source.temporal.cadence.end is None and clip[1] is None:
             raise DeclarationError(
@@ -106,9 +121,13 @@ def files_of_case(
     return listed
 
 
-def _common(
-    sources: Iterable[DataSource], clip: tuple[Time | None, Time | None]
-) -> tuple[Time | None, Time | None]:
+def clip_of_case(case: Case, *, start: Time | None = None, end: Time | None = None) -> Clip:
+    """Give the time whose files :func:`files_of_case` lists."""
+    clip = (case.clip[0] if start is None else start, case.clip[1] if end is None else end)
+    return clip if case.model is None else _common(case.sources.values(), clip)
+
+
+def _common(sources: Iterable[DataSource], clip: Clip) -> Clip:
     """Clip to the time in which every source has data: from the latest start to the earliest end."""
     cadences = [each.temporal.cadence for each in sources if each.temporal is not None]
     if not cadences:
@@ -153,7 +172,8 @@ class Warmed:
     file : SourceFile
         Which.
     status : str
-        ``hit``, ``downloaded``, ``not_modified``, ``in_place`` (a local path that is there), or ``failed``.
+        ``hit``, ``downloaded``, ``not_modified``, ``in_place`` (a local path that is there), ``absent`` (it
+        does not exist, and something stands in), or ``failed``.
     nbytes : int
         Its size.
     seconds : float
@@ -163,7 +183,7 @@ class Warmed:
     """
 
     file: SourceFile
-    status: FetchStatus | Literal["in_place", "failed"]
+    status: FetchStatus | Literal["in_place", "absent", "failed"]
     nbytes: int = 0
     seconds: float = 0.0
     error: EarthSciIOError | None = None
@@ -291,7 +311,8 @@ class _Run:
                 poll = time.monotonic() + self._patience.poll
                 self._again(index, min(poll, self._deadline))
                 return
-            warmed = Warmed(file, "failed", error=error)
+            absent = file.may_be_absent and says_absent(error)
+            warmed = Warmed(file, "absent") if absent else Warmed(file, "failed", error=error)
         if warmed is None:
             assert self._patience is not None
             self._again(index, time.monotonic() + self._patience.settle)
@@ -340,13 +361,85 @@ class _Run:
             self._changed.notify_all()
 
 
+@dataclass(frozen=True, slots=True)
+class StoodIn:
+    """A file that does not exist, and what serves instead.
+
+    Attributes
+    ----------
+    source : str
+        The source it is missing from.
+    url : str
+        Where it is not.
+    stand_ins : tuple of str
+        URLs of the files whose records stand in.
+    error : EarthSciIOError or None
+        Why they don't, if so.
+    """
+
+    source: str
+    url: str
+    stand_ins: tuple[str, ...] = ()
+    error: EarthSciIOError | None = None
+
+
+def warm_stand_ins(
+    source: DataSource, absent: Iterable[SourceFile], cache: Cache, clip: Clip, *, jobs: int = 4
+) -> list[StoodIn]:
+    """Bring in what stands in for files of a source that do not exist: finds every sample that needs them.
+
+    Parameters
+    ----------
+    source : DataSource
+        The source.
+    absent : iterable of SourceFile
+        Of it; what a sample needs besides is found out on the way.
+    cache : Cache
+        Where to.
+    clip : (start, end)
+        Only samples of this time count.
+    jobs : int
+        Samples in the making.
+
+    Returns
+    -------
+    list of StoodIn
+        In the order of `absent`; a file that no sample needs is left out.
+    """
+    series, abort = FileSeries.of(source, cache), AbortToken()
+    provider = Provider(source, cache, clip)
+    found: dict[str, StoodIn] = {}
+
+    def resolve(file: SourceFile, t: Time) -> StoodIn:
+        try:
+            records = series.resolve(t, abort).records
+        except EarthSciIOError as error:
+            return StoodIn(source.name, file.url, error=error)
+        return StoodIn(source.name, file.url, tuple(record.url for record in records))
+
+    needing = [(file, t) for file in absent for t in provider.needing({file.start})]
+    pool = ThreadPoolExecutor(jobs, thread_name_prefix="warm")
+    try:
+        for one in pool.map(resolve, *zip(*needing, strict=True)) if needing else ():
+            known = found.setdefault(one.url, one)
+            urls = tuple(dict.fromkeys((*known.stand_ins, *one.stand_ins)))
+            found[one.url] = replace(known, stand_ins=urls, error=known.error or one.error)
+    finally:
+        abort.set()
+        pool.shutdown(cancel_futures=True)
+    return list(found.values())
+
+
 def offline_faults(
     source: DataSource,
     files: Iterable[SourceFile],
     cache: Cache,
     window: SelectionLike | None = None,
+    clip: Clip = (None, None),
 ) -> dict[str, EarthSciIOError]:
     """Look at files of a source as a process without network will: found offline, and opened for metadata.
+
+    Where a file does not exist and something stands in, the samples that need it are looked at instead.
 
     Parameters
     ----------
@@ -358,6 +451,8 @@ def offline_faults(
         Where they should be; nothing is fetched.
     window : Window or wire dict, optional
         What will be read of them.
+    clip : (start, end)
+        Only samples of this time count.
 
     Returns
     -------
@@ -366,13 +461,18 @@ def offline_faults(
     """
     offline = cache.without_network()
     offline.verify = False
-    provider = Provider(source, offline)
+    provider = Provider(source, offline, clip)
     bound = provider if window is None else provider.with_window(window)
-    series = FileSeries(source, provider.reader, offline)
+    series = FileSeries.of(source, offline)
     faults: dict[str, EarthSciIOError] = {}
     for file in files:
         try:
-            _check(series, bound, file)
+            if series.is_there(file.start):
+                _check(series, bound, file)
+                continue
+            for t in provider.needing({file.start}):
+                for record in series.resolve(t).records:
+                    bound.measure(record, (None,))
         except EarthSciIOError as error:
             faults[file.url] = error
     return faults

@@ -28,13 +28,16 @@ def run(args: argparse.Namespace) -> int:
     case = load_case(args.file)
     cache = case.open_cache()
     cache.offline = cache.offline or args.offline
-    reports = [survey(source, cache, clip=case.clip, window=case.window) for source in case.sources.values()]
+    reports, stand_ins = (
+        [survey(source, cache, clip=case.clip, window=case.window) for source in sources.values()]
+        for sources in (case.sources, case.stand_ins)
+    )
     problems = _across(reports)
-    ok = not problems and all(report.ok for report in reports)
+    ok = not problems and all(report.ok for report in (*reports, *stand_ins))
     if args.json:
-        print(json.dumps(_plain(case, reports, problems, ok=ok), indent=2))
+        print(json.dumps(_plain(case, reports, stand_ins, problems, ok=ok), indent=2))
     else:
-        _show(case, reports, problems)
+        _show(case, reports, stand_ins, problems)
     return 0 if ok else 1
 
 
@@ -51,7 +54,14 @@ def _per_epoch(reports: list[SourceSurvey]) -> int:
     return sum(report.bytes_per_epoch for report in reports if report.kind == "DISCRETE")
 
 
-def _plain(case: Case, reports: list[SourceSurvey], problems: list[str], *, ok: bool) -> dict[str, Any]:
+def _plain(
+    case: Case,
+    reports: list[SourceSurvey],
+    stand_ins: list[SourceSurvey],
+    problems: list[str],
+    *,
+    ok: bool,
+) -> dict[str, Any]:
     return {
         "file": str(case.file),
         "case": case.name,
@@ -59,10 +69,14 @@ def _plain(case: Case, reports: list[SourceSurvey], problems: list[str], *, ok: 
         "bytes_per_epoch": _per_epoch(reports),
         "problems": problems,
         "sources": [{"ok": report.ok, **asdict(report)} for report in reports],
+        "stand_ins": [{"ok": report.ok, **asdict(report)} for report in stand_ins],
     }
 
 
-def _show(case: Case, reports: list[SourceSurvey], problems: list[str]) -> None:
+def _show(
+    case: Case, members: list[SourceSurvey], stand_ins: list[SourceSurvey], problems: list[str]
+) -> None:
+    reports = [*members, *stand_ins]
     print(f"{case.name}: {case.file}")
     headers = [
         "source",
@@ -111,4 +125,5 @@ def _show(case: Case, reports: list[SourceSurvey], problems: list[str]) -> None:
         print(f"\nproblem: {text}")
     count = len(problems) + sum(len(report.problems) for report in reports)
     verdict = "all is well" if count == 0 else f"{count} problem{'s' if count > 1 else ''}"
-    print(f"\n{len(reports)} sources, {format_bytes(_per_epoch(reports))} per epoch: {verdict}")
+    standing = f" and {len(stand_ins)} to stand in" if stand_ins else ""
+    print(f"\n{len(members)} sources{standing}, {format_bytes(_per_epoch(members))} per epoch: {verdict}")

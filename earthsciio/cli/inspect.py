@@ -68,11 +68,10 @@ def _show_sources(path: str, names: Sequence[str], *, attributes: bool) -> None:
                 f"there is no source {name!r}", file=path, hint=nearest(name, case.sources) or None
             )
         source = case.sources[name]
-        provider = Provider(source, cache)
-        series = FileSeries(source, provider.reader, cache)
+        series = FileSeries.of(source, cache)
         _, found = series.locate(None if source.temporal is None else source.temporal.cadence.start)
         print(f"{chr(10) if position else ''}source {name} ({source.format})")
-        _show(provider.reader, found, source.variables, attributes=attributes)
+        _show(series.reader, found, source.variables, attributes=attributes)
 
 
 def _show(reader: Reader, path: str, delivered: Sequence[str], *, attributes: bool) -> None:

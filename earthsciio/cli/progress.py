@@ -147,7 +147,7 @@ class Bar(Silent):
         """Tell of a file."""
         super().done(warmed)
         assert self._bar is not None
-        if warmed.status == "failed":
+        if warmed.status in ("absent", "failed"):
             self._print(_told(warmed))
         self._bar.advance(self._task)
 
@@ -163,6 +163,8 @@ class Bar(Silent):
 def _told(warmed: Warmed) -> str:
     if warmed.error is not None:
         return f"failed  {redact(warmed.file.url)}: {' '.join(str(warmed.error).split())}"
+    if warmed.status == "absent":
+        return f"absent  {redact(warmed.file.url)}"
     status = warmed.status.replace("_", " ")
     return f"{status}  {format_bytes(warmed.nbytes)}  {warmed.seconds:.1f} s  {redact(warmed.file.url)}"
 

@@ -19,7 +19,18 @@ from earthsciio.filelist import SourceFile, merge
 from earthsciio.selection import Window
 from earthsciio.shape import nearest
 from earthsciio.source import parse_time
-from earthsciio.warm import Patience, Warmed, files_of_case, launched_as, offline_faults, warm
+from earthsciio.warm import (
+    Clip,
+    Patience,
+    StoodIn,
+    Warmed,
+    clip_of_case,
+    files_of_case,
+    launched_as,
+    offline_faults,
+    warm,
+    warm_stand_ins,
+)
 
 from .output import format_bytes, print_table
 from .progress import Bar, Lines, Meter, Silent
@@ -62,8 +73,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     parser.epilog = (
-        "Under mpiexec or srun each rank takes its share of the files. Exit code: 0 if every file is there "
-        "and the run can go offline, 1 if not, 2 if the case or an argument is wrong."
+        "Under mpiexec or srun each rank takes its share of the files. Exit code: 0 if every file is there, "
+        "or what stands in for it, and the run can go offline, 1 if not, 2 if the case or an argument is "
+        "wrong."
     )
 
 
@@ -75,6 +87,7 @@ class _Job:
     needed: dict[str, list[SourceFile]]
     files: list[SourceFile]
     window: Window | None
+    clip: Clip
     rank: int
     ranks: int
 
@@ -119,7 +132,8 @@ def _job(args: argparse.Namespace) -> _Job:
         }
     rank, ranks = launched_as()
     mine = merge(file for files in needed.values() for file in files)[rank::ranks]
-    return _Job(case, needed, mine, window_of(args.window) or case.window, rank, ranks)
+    clip = clip_of_case(case, start=start, end=end)
+    return _Job(case, needed, mine, window_of(args.window) or case.window, clip, rank, ranks)
 
 
 def _time(case: Case, text: str | None) -> Time | None:
@@ -134,6 +148,8 @@ def _list(job: _Job, cache: Cache, *, as_json: bool) -> int:
     for file in job.files:
         entry = cache.lookup(file.url)
         state = "missing" if file.in_place else "to fetch"
+        if file.may_be_absent and (file.in_place or cache.knows_absent(file.url)):
+            state = "absent"
         if entry is not None:
             state = "in place" if file.in_place else "cached"
         found.append((file, state, None if entry is None else entry.manifest.bytes))
@@ -150,7 +166,7 @@ def _list(job: _Job, cache: Cache, *, as_json: bool) -> int:
         for file, state, size in found
     ]
     print_table(["state", "source", "size", "file"], rows)
-    to_fetch = sum(state == "to fetch" for _, state, _ in found)
+    to_fetch = sum(state in ("to fetch", "absent") and not file.in_place for file, state, _ in found)
     there = sum(size or 0 for _, _, size in found)
     print(f"{job.prefix}{len(found)} files, {to_fetch} to fetch; {format_bytes(there)} are there")
     return 0
@@ -174,6 +190,7 @@ def _warm(job: _Job, cache: Cache, meter: Meter, args: argparse.Namespace) -> in
     try:
         with show.shown():
             warm(job.files, cache, jobs=args.jobs, patience=patience, done=done, waiting=show.waiting)
+        stood_in = _stand_ins(job, finished, cache, args.jobs)
     except KeyboardInterrupt:
         done_of = f"{len(finished)} of {len(job.files)} files are done"
         print(f"{job.prefix}interrupted: {done_of}; run it again to go on", file=sys.stderr)
@@ -182,9 +199,11 @@ def _warm(job: _Job, cache: Cache, meter: Meter, args: argparse.Namespace) -> in
     faults = _faults(job, cache)
     ready = not faults
     if args.json:
-        _print_json(job, finished, faults, seconds)
+        _print_json(job, finished, stood_in, faults, seconds)
     else:
         print(job.prefix + _summary(finished, seconds))
+        for each in stood_in:
+            print(job.prefix + _told(each))
         for source, url, text in faults:
             print(f"{job.prefix}not ready: {source}: {url}: {text}")
         print(f"{job.prefix}offline ready: {'yes' if ready else 'no'}")
@@ -197,6 +216,25 @@ def _display(meter: Meter, *, as_json: bool, alone: bool) -> Silent:
     return Bar(meter) if alone and sys.stderr.isatty() else Lines(meter)
 
 
+def _stand_ins(job: _Job, finished: Sequence[Warmed], cache: Cache, jobs: int) -> list[StoodIn]:
+    """Bring in what stands in for this rank's files that do not exist."""
+    absent = {each.file.url for each in finished if each.status == "absent"}
+    return [
+        each
+        for name, files in job.needed.items()
+        for each in warm_stand_ins(
+            job.case.sources[name], [file for file in files if file.url in absent], cache, job.clip, jobs=jobs
+        )
+    ]
+
+
+def _told(stood_in: StoodIn) -> str:
+    missing = f"{stood_in.source}: {redact(stood_in.url)} does not exist"
+    if stood_in.error is not None:
+        return f"{missing}, and nothing stands in: {' '.join(str(stood_in.error).split())}"
+    return f"{missing}; in its place: {', '.join(redact(url) for url in stood_in.stand_ins)}"
+
+
 def _faults(job: _Job, cache: Cache) -> list[tuple[str, str, str]]:
     """Look at this rank's files as a compute node will; give source, URL and error of those that fail."""
     mine = {file.url for file in job.files}
@@ -204,7 +242,7 @@ def _faults(job: _Job, cache: Cache) -> list[tuple[str, str, str]]:
         (name, redact(url), " ".join(str(error).split()))
         for name, files in job.needed.items()
         for url, error in offline_faults(
-            job.case.sources[name], (file for file in files if file.url in mine), cache, job.window
+            job.case.sources[name], (file for file in files if file.url in mine), cache, job.window, job.clip
         ).items()
     ]
 
@@ -218,6 +256,7 @@ def _counts(finished: Sequence[Warmed]) -> dict[str, int]:
         "downloaded_bytes": sum(each.nbytes for each in finished if each.status == "downloaded"),
         "hits": kinds.count("hit") + kinds.count("not_modified"),
         "in_place": kinds.count("in_place"),
+        "absent": kinds.count("absent"),
         "failed": kinds.count("failed"),
     }
 
@@ -231,12 +270,17 @@ def _summary(finished: Sequence[Warmed], seconds: float) -> str:
         f"{counts['hits']} hits",
     ]
     parts += [f"{counts['in_place']} in place"] if counts["in_place"] else []
+    parts += [f"{counts['absent']} absent"] if counts["absent"] else []
     parts += [f"{counts['failed']} failed"] if counts["failed"] else []
     return f"{'; '.join(parts)}; {seconds:.1f} s"
 
 
 def _print_json(
-    job: _Job, finished: Sequence[Warmed], faults: Sequence[tuple[str, str, str]], seconds: float
+    job: _Job,
+    finished: Sequence[Warmed],
+    stood_in: Sequence[StoodIn],
+    faults: Sequence[tuple[str, str, str]],
+    seconds: float,
 ) -> None:
     by_url = {each.file.url: each for each in finished}
     document: dict[str, Any] = {
@@ -247,6 +291,15 @@ def _print_json(
         "seconds": round(seconds, 3),
         "offline_ready": not faults,
         "problems": [{"source": name, "url": url, "error": text} for name, url, text in faults],
+        "stood_in": [
+            {
+                "source": each.source,
+                "url": redact(each.url),
+                "stand_ins": [redact(url) for url in each.stand_ins],
+                "error": None if each.error is None else str(each.error),
+            }
+            for each in stood_in
+        ],
         "files_warmed": [
             {
                 **_plain(file),

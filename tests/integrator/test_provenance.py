@@ -25,6 +25,8 @@ model:
                start: {lat: 20, lon: 100, radius: 60}, target: {lat: [-60, 60], lon: [-90, 120]}}
 """
 
+PLAIN = '{start: "2001-01-01", frequency: PT3H, end: "2001-01-01T12:00", records_per_sample: 2}'
+
 
 @pytest.fixture
 def case(tmp_path):
@@ -78,3 +80,23 @@ def test_the_files_of_all_ranks_are_listed_once(mpirun, case):
     done = mpirun(2, "integrator", "run", case / "case.yaml")
     assert done.returncode == 0, done.stderr
     check(case / "out", case)
+
+
+# spec: C6.6, T6.9
+@pytest.mark.filterwarnings("ignore:.*does not exist:earthsciio.EarthSciIOWarning")
+def test_a_run_writes_which_files_were_missing_and_what_stood_in(case, monkeypatch):
+    for name in list(os.environ):
+        if name.startswith(("PMI", "OMPI", "SLURM", "MPI_", "EARTHSCI")):
+            monkeypatch.delenv(name)
+    text = (case / "case.yaml").read_text().replace("u.nc", "gone.nc", 1)
+    text = text.replace("records_per_sample: 2}}", "records_per_sample: 2, missing: {source: other}}}", 1)
+    text = text.replace("temporal: *hourly", f"temporal: {PLAIN}", 1)
+    text += "output: {folder: out}\nstand_ins:\n"
+    text += f"  other: {{format: netcdf, url: u.nc, variables: [u], temporal: {PLAIN}}}\n"
+    (case / "case.yaml").write_text(text)
+    assert main(["run", str(case / "case.yaml")]) == 0
+    files = json.loads((case / "out" / "provenance.json").read_text())["files"]
+    gone, other = str(case / "gone.nc"), str(case / "u.nc")
+    assert [(each["source"], each["url"]) for each in files if each["stand_ins"]] == [("u", gone)]
+    assert [each["stand_ins"] for each in files if each["url"] == gone] == [[other]]
+    assert [each["source"] for each in files if each["url"] == other] == ["other"]
