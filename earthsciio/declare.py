@@ -386,7 +386,29 @@ def _clip(
     start, end = bounds
     if start is not None and end is not None and own.instant(end) <= own.instant(start):
         raise doc.error(("time", "end"), "end must be after start")
+    for name, source in sources.items():
+        _check_covered(doc, name, source, start, end)
     return start, end
+
+
+def _check_covered(
+    doc: Document, name: str, source: DataSource, start: Time | None, end: Time | None
+) -> None:
+    """Refuse a case that asks a source for times it does not have: it would run on fewer epochs."""
+    temporal = source.temporal
+    if temporal is None or temporal.outside != "error":
+        return
+    own = temporal.cadence.calendar
+    if start is not None and own.instant(start) < own.instant(temporal.start):
+        raise doc.error(
+            ("time", "start"), f"the case starts at {start}, before source {name!r}, at {temporal.start}",
+            hint="Start it later, or declare `outside: hold` or `cycle` for the source",
+        )  # fmt: skip
+    if end is not None and temporal.end is not None and own.instant(end) > own.instant(temporal.end):
+        raise doc.error(
+            ("time", "end"), f"the case ends at {end}, after source {name!r}, at {temporal.end}",
+            hint="End it earlier, or declare a later `end` of the source, or `outside: hold` or `cycle`",
+        )  # fmt: skip
 
 
 def _check_halo(doc: Document, settings: PartitionSettings) -> None:

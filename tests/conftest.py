@@ -18,6 +18,13 @@ import pytest
 hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
 
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_cache_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep what tests and the programs they start fetch out of the user's own cache."""
+    os.environ["EARTHSCIDATADIR"] = str(tmp_path_factory.mktemp("cache"))
+
+
 #: Runs a script (Path) or module (str) on n ranks; one that hangs is killed, and its output shown.
 MpiRun = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -83,12 +83,11 @@ def test_the_case_s_time_is_what_is_looked_at(check, case, tmp_path):
     assert (wind["anchors"], wind["files"], wind["opened"][0]["expected"]) == (3, 1, 3)
 
 
-def test_a_time_without_data_is_a_problem(check, case):
+def test_a_case_that_asks_for_times_its_source_does_not_have_is_refused(case, capsys):
     with case.open("a") as file:
-        file.write("time: {start: 2001-01-01, end: 2001-01-02}\n")
-    code, report = check(case)
-    assert code == 1
-    assert "2000-01-01 00:00:00 to 2000-01-03 00:00:00" in report["sources"][0]["problems"][0]
+        file.write("time: {start: 2000-01-01, end: 2000-01-04}\n")
+    assert main(["check", str(case)]) == 2
+    assert "after source 'wind', at 2000-01-03" in capsys.readouterr().err
 
 
 def test_sources_of_different_calendars_are_a_problem_of_the_case(check, case):

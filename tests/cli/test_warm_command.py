@@ -244,7 +244,8 @@ def test_a_case_with_a_model_needs_files_where_all_its_sources_have_data(warm, c
         "  rain: {format: netcdf, url: mask.nc, variables: [u],\n"
         "         temporal: {start: 2000-01-02, frequency: PT6H, end: 2000-01-02T12:00}}\n  mask: {",
     )
-    assert len(warm("--dry-run")[1]["files"]) == 4
+    edit(case, "time: {end: 2000-01-03}", "time: {end: 2000-01-02T12:00}")
+    assert len(warm("--dry-run")[1]["files"]) == 3
     with case.open("a") as file:
         file.write("model: {name: tracer}\n")
     files = [each["url"].rpartition("/")[2] for each in warm("--dry-run")[1]["files"]]

@@ -201,3 +201,28 @@ def test_the_ncep_example_is_twelve_monthly_brackets_of_a_climatology(monkeypatc
         assert (source.temporal.brackets, source.temporal.outside) == (True, "cycle")
     months = case.providers()["uwnd"].anchors(*case.clip)
     assert months == [datetime(1970, month, 1, tzinfo=UTC) for month in range(1, 13)]
+
+
+# spec: P6.5
+@pytest.mark.parametrize(
+    ("time", "key", "text"),
+    [
+        ("{start: 1999-12-30, end: 2000-02-01}", "time.start", "before source 'a', at 2000-01-01"),
+        ("{end: 2000-03-02}", "time.end", "after source 'a', at 2000-03-01"),
+    ],
+)
+def test_a_case_longer_than_a_source_is_refused(tmp_path, time, key, text):
+    path = tmp_path / "long.yaml"
+    path.write_text(SOURCES.replace("P1D,", "P1D, end: 2000-03-01,") + f"time: {time}\n")
+    with pytest.raises(DeclarationError, match=text) as caught:
+        load_case(path)
+    assert (caught.value.context["key"], caught.value.context["line"]) == (key, 2)
+
+
+@pytest.mark.parametrize("outside", ["hold", "cycle"])
+def test_a_case_may_be_longer_than_a_source_that_goes_on(tmp_path, outside):
+    path = tmp_path / "long.yaml"
+    path.write_text(
+        SOURCES.replace("P1D,", f"P1D, end: 2001-01-01, outside: {outside},") + "time: {end: 2004-01-01}\n"
+    )
+    assert load_case(path).clip[1].year == 2004
