@@ -22,6 +22,7 @@ from earthsciio.fields import Array
 from earthsciio.timeaxis import encode_times
 
 from .blocks import Blocks
+from .checks import check_model
 from .figures import Figures, figures_of
 from .models.setup import ModelSetup, set_up_model
 from .pictures import Lane
@@ -106,10 +107,8 @@ class CaseRun:
     """
 
     def __init__(self, case: Case, comm: MPI.Intracomm | None = None) -> None:
-        if case.model is None:
-            raise DeclarationError(
-                "the case names no model", file=case.file, hint="Add `model: {name: tracer, ...}`"
-            )
+        check_model(case)
+        assert case.model is not None
         self.case = case
         self.comm = comm
         self.rank = 0 if comm is None else comm.Get_rank()

@@ -15,10 +15,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan."""
     from earthsciio.declare import load_case
+    from integrator.checks import check_model
     from integrator.partition import Dim, Partition
     from integrator.report import text_table
 
     case = load_case(arguments.case)
+    if case.model is not None:
+        check_model(case)
     members = {name: p for name, p in case.providers().items() if not p.is_const}
     coords = next(iter(members.values())).coords
     dims = tuple(

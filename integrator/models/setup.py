@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from integrator.sweep import Model
 
-__all__ = ["ModelSetup", "TracerParameters", "set_up_model"]
+__all__ = ["MODELS", "ModelSetup", "TracerParameters", "set_up_model"]
+
+#: Names of the models a case can ask for.
+MODELS = ("tracer",)
 
 
 class ModelSetup(Protocol):

@@ -51,6 +51,26 @@ def test_an_empty_start_or_target_is_refused(write_case, parameters, text):
         main(["--debug", "run", str(write_case(**parameters))])
 
 
+@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.parametrize(
+    ("old", "new", "key", "text"),
+    [
+        ("name: tracer", "name: trace", "model.name", "no model 'trace'.*tracer"),
+        ("u: [u, u]", "u: [u, U]", "model.parameters.u", "source 'u' has no variable 'U'.*There are: u"),
+        ("v: [v, v]", "v: [w, v]", "model.parameters.v", "no source 'w'"),
+        ("wall: 75", "walls: 75", "model.parameters.walls", "no parameter 'walls'.*Did you mean 'wall'"),
+        ("step: 3600", "step: soon", "model.parameters", "float.*step"),
+    ],
+)
+def test_a_mistake_in_the_model_names_its_line(write_case, command, old, new, key, text):
+    case = write_case()
+    case.write_text(case.read_text().replace(old, new))
+    with pytest.raises(DeclarationError, match=text) as caught:
+        main(["--debug", command, str(case)])
+    assert caught.value.context["key"] == key
+    assert caught.value.context["line"] in (8, 9)
+
+
 def test_no_pictures_are_drawn_that_nobody_wants(write_case, tmp_path):
     assert main(["run", str(write_case()), "--no-plots", "--out", str(tmp_path / "out")]) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["provenance.json", "report.md"]
