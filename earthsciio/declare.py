@@ -20,7 +20,7 @@ import msgspec
 import yaml
 
 from .calendars import Duration, calendar
-from .errors import DeclarationError
+from .errors import DeclarationError, SelectionError
 from .fields import Time
 from .filelist import is_local_path
 from .formats import create_reader
@@ -368,9 +368,18 @@ def _options(doc: Document, key: Key, settings: SourceSettings) -> dict[str, Any
 
 def _window(doc: Document, key: Key, selectors: Mapping[str, Any]) -> Window | None:
     for dim, selector in selectors.items():
-        with doc.at(*key, dim):
+        try:
             Window({dim: selector})
+        except SelectionError as error:
+            raise doc.error((*key, dim), str(error.args[0]), hint=_selector_hint(selector)) from None
     return Window(selectors) if selectors else None
+
+
+def _selector_hint(selector: Any) -> str:
+    """Say how YAML spells a selector; it has no tuples."""
+    bounds = re.fullmatch(r"\s*(\d+)\s*:\s*(\d+)\s*", selector) if isinstance(selector, str) else None
+    start, stop = ("start", "stop") if bounds is None else bounds.groups()
+    return f"Write {{slice: [{start}, {stop}]}}, {{slice: [start, stop, step]}}, a list of indices, or all"
 
 
 def _clip(

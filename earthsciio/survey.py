@@ -1,8 +1,9 @@
 """What a source would deliver, without decoding it: the first and the last file, and all that is wrong.
 
 :func:`survey` asks what a run would ask, in the same code: it finds the first and last records, plans their
-decode through the Windows, and counts how many of the records promised to a file are in it. Whatever raises
-becomes a line of the report instead, so that one look shows all there is to mend.
+decode through the Windows, and counts how many of the records promised to a file are in it. Local files
+between the two are looked for, not opened. Whatever raises becomes a line of the report instead, so that one
+look shows all there is to mend.
 """
 
 from __future__ import annotations
@@ -11,19 +12,26 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from .cache import Cache
-from .cadence import Cadence
+from .cadence import Cadence, Steps
+from .calendars import calendar
 from .contents import Contents
-from .errors import EarthSciIOError, EarthSciIOWarning, RecordNotFound, TimePastEnd
+from .errors import EarthSciIOError, EarthSciIOWarning, FetchError, RecordNotFound, TimePastEnd
 from .fields import Time
 from .provider import Provider
-from .records import RecordLayout, RecordRef
-from .selection import Window
+from .records import RecordLayout, RecordRef, Resolved
+from .selection import AxesSelection, Points, Selector, Window
 from .series import FileSeries
 from .source import DataSource
 
 __all__ = ["FieldSurvey", "FileSurvey", "SourceSurvey", "survey"]
+
+#: Calendars that differ only before 1582, when no model output is dated.
+_ALIKE = {"standard", "proleptic_gregorian"}
+#: How many missing files, and selected indices, are listed.
+_LISTED = 3, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +101,8 @@ class SourceSurvey:
         The first and the last file.
     fields : list of FieldSurvey
         What is delivered.
+    selects : dict of str to str
+        Per dimension that is not delivered whole: which of its indices are.
     bytes_per_epoch : int
         What a sample takes in memory while it is made: its decoded records, and the bracket put together
         from them.
@@ -110,6 +120,7 @@ class SourceSurvey:
     files: int | None = None
     opened: list[FileSurvey] = field(default_factory=list)
     fields: list[FieldSurvey] = field(default_factory=list)
+    selects: dict[str, str] = field(default_factory=dict)
     bytes_per_epoch: int = 0
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -121,13 +132,19 @@ class SourceSurvey:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Turn an error of the library into a problem."""
+        """Turn an error of the library into a problem; a file that can't be had is one, however often met."""
         try:
             yield
         except EarthSciIOError as error:
             text = str(error)
-            if text not in self.problems:
+            file = getattr(error, "resolved_url", error.file) if isinstance(error, FetchError) else None
+            if not any(text == known or (file is not None and file in known) for known in self.problems):
                 self.problems.append(text)
+
+    def doubt(self, text: str) -> None:
+        """Add a warning, unless it is there."""
+        if text not in self.warnings:
+            self.warnings.append(text)
 
 
 def survey(
@@ -169,7 +186,8 @@ def survey(
             else:
                 look.records(clip)
     texts = (str(each.message) for each in caught if issubclass(each.category, EarthSciIOWarning))
-    report.warnings += dict.fromkeys(texts)
+    for text in texts:
+        report.doubt(text)
     return report
 
 
@@ -196,8 +214,9 @@ class _Look:
         lo, hi = self._span(cadence, clip)
         self.report.start, self.report.end = text(lo), None if hi is None else text(hi)
         if hi is None:
-            self.report.warnings.append("no end is declared; a run needs one, here or as the case's time")
+            self.report.doubt("no end is declared; a run needs one, here or as the case's time")
             hi = self._end_of_records(cadence)
+        self._look_for_files(lo, hi)
         anchors = cadence.anchors(lo, hi)
         if not anchors or (anchors[0] > lo and cadence.index(lo) >= 0):
             anchors.insert(0, cadence.place(lo).anchor)  # in force already
@@ -211,7 +230,9 @@ class _Look:
                     self._file(cadence, start, *ends)
         for anchor in dict.fromkeys(ends):
             with self.report.noting():
-                self._sample(cadence.calendar.time(anchor))
+                resolved = self._sample(cadence.calendar.time(anchor))
+                if anchor == ends[1]:
+                    self._doubt_last_bracket(cadence, anchor, resolved)
 
     def _span(self, cadence: Cadence, clip: tuple[Time | None, Time | None]) -> tuple[int, int | None]:
         """Give the declared span, or the part of it that is asked for."""
@@ -238,6 +259,34 @@ class _Look:
         last = max(last, cadence.start) + 1
         return last if following is None else min(last, following)
 
+    def _look_for_files(self, lo: int, hi: int) -> None:
+        """Say which local files are not there, those aside that something stands in for."""
+        every = self.series.files(lo, hi)
+        absent = [
+            file.url
+            for file in every
+            if file.in_place and not file.may_be_absent and not Path(file.url).exists()
+        ]
+        if absent:
+            named, more = ", ".join(absent[: _LISTED[0]]), len(absent) - _LISTED[0]
+            and_more = f", and {more} more" if more > 0 else ""
+            self.report.problems.append(f"{len(absent)} of {len(every)} files not there: {named}{and_more}")
+
+    def _doubt_last_bracket(self, cadence: Cadence, anchor: int, resolved: Resolved) -> None:
+        """Say so where the last sample is one record twice, for want of a successor."""
+        first, last = resolved.records[0], resolved.records[-1]
+        brackets = self.series.temporal.brackets and not resolved.missing
+        if not brackets or first != last or cadence.outside != "error":
+            return
+        spell = cadence.calendar.text
+        text = f"nothing follows the record of {spell(anchor)}: its bracket is that record twice"
+        if isinstance(cadence.series, Steps):
+            later = cadence.anchor(cadence.index(anchor) + 2)
+            text += (
+                f". Where there are more, declare `end: {spell(later)}`, and `time: {{end: ...}}` before it"
+            )
+        self.report.doubt(text)
+
     def _file(self, cadence: Cadence, start: int, first: int, last: int) -> None:
         """Count the records promised to a file that are in it."""
         text = cadence.calendar.text
@@ -254,9 +303,12 @@ class _Look:
         if contents.axis is not None and contents.axis.span is not None:
             span = text(contents.axis.span[0]), text(contents.axis.span[1])
         found = len(ks) - len(missing)
-        calendar = named if isinstance(named, str) else None
+        theirs = named if isinstance(named, str) else None
         sizes = dict(contents.sizes)
-        self.report.opened.append(FileSurvey(url, sizes, _count(contents), calendar, span, len(ks), found))
+        self.report.opened.append(FileSurvey(url, sizes, _count(contents), theirs, span, len(ks), found))
+        self._doubt_calendar(theirs)
+        if not missing and ks:
+            self._doubt_frequency(contents, cadence, ks)
         if missing:
             holds = f"{_count(contents)} records" + ("" if span is None else f", from {span[0]} to {span[1]}")
             raise RecordNotFound(
@@ -266,7 +318,31 @@ class _Look:
                 hint="Check start, end, frequency and file_period",
             )
 
-    def _sample(self, t: Time) -> None:
+    def _doubt_calendar(self, named: str | None) -> None:
+        theirs, own = None if named is None else calendar(named).name, self.report.calendar
+        if theirs is not None and theirs != own and not {theirs, own} <= _ALIKE:
+            self.report.doubt(
+                f"the files are of calendar {theirs}, the source of {own}: dates are taken as written, and "
+                f"records of days that {own} lacks are left out. `calendar: {theirs}` follows the files"
+            )
+
+    def _doubt_frequency(self, contents: Contents, cadence: Cadence, ks: range) -> None:
+        """Say so where a file has records between those of the anchors."""
+        if contents.axis is None:
+            return
+        first, last = ks[0], ks[-1]
+        lo = cadence.anchor(first) - cadence.tolerance(first)
+        hi = cadence.next_anchor(last) - cadence.tolerance(last)
+        stamps = contents.axis.stamps
+        between = int(((stamps >= lo) & (stamps < hi)).sum()) - len(ks)
+        if between > 0 and not any("serve no anchor" in text for text in self.report.warnings):
+            follow = ", but follow in brackets" if self.series.temporal.brackets else ""
+            self.report.doubt(
+                f"{between} of {between + len(ks)} records serve no anchor{follow}: the file's are closer "
+                "than `frequency` says"
+            )
+
+    def _sample(self, t: Time) -> Resolved:
         """Plan a sample: records found, Windows inside, and what it takes."""
         resolved = self.provider.resolve(t)
         layouts = [self.provider.measure(record, (None,)) for record in resolved.records]
@@ -280,9 +356,11 @@ class _Look:
             owner = next(series for series in family if record.source in (None, series.source.name))
             with owner.open(str(record.identity[0]), record.url) as (_, contents):
                 self._fields(contents, layouts[0])
+        return resolved
 
     def _fields(self, contents: Contents, layout: RecordLayout) -> None:
-        """List the fields as they are delivered."""
+        """List the fields as they are delivered, and what is selected of their dimensions."""
+        self._selection(contents)
         temporal = self.series.source.temporal
         axes = contents.bracket_axes() if temporal is not None and temporal.brackets else {}
         for output in layout.outputs:
@@ -299,6 +377,32 @@ class _Look:
                 dims = (*dims[:axis], temporal.time_dim, *dims[axis:])
                 shape = (*shape[:axis], 2, *shape[axis:])
             self.report.fields.append(FieldSurvey(output.name, dims, shape, kind))
+
+    def _selection(self, contents: Contents) -> None:
+        """Spell out what is selected, as it was understood."""
+        select = self.provider.select
+        if isinstance(select, AxesSelection):
+            self.report.selects["axes"] = str(select.wire()["axes"])
+        elif select is not None:
+            for dim in select:
+                selector, size = select.selector(dim), contents.sizes.get(dim)
+                if selector is None or size is None:
+                    continue
+                self.report.selects[dim] = f"{len(selector)} of {size}: {_spelled(selector)}"
+                pair = selector.indices().tolist()
+                if isinstance(selector, Points) and len(pair) == 2 and pair[1] > pair[0] + 1:
+                    self.report.doubt(f"{dim}: {pair} are two indices; a range is {{slice: {pair}}}")
+
+
+def _spelled(selector: Selector) -> str:
+    """Write the indices of a selector for people."""
+    if isinstance(selector, Points):
+        values = selector.values.tolist()
+        return ", ".join(map(str, values[: _LISTED[1]])) + (", ..." if len(values) > _LISTED[1] else "")
+    if not len(selector):
+        return "none"
+    steps = "" if selector.step == 1 else f", in steps of {selector.step}"
+    return f"{selector.start} to {selector.stop - 1}{steps}"
 
 
 def _count(contents: Contents) -> int:

@@ -32,12 +32,12 @@ def run(args: argparse.Namespace) -> int:
         [survey(source, cache, clip=case.clip, window=case.window) for source in sources.values()]
         for sources in (case.sources, case.stand_ins)
     )
-    problems = _across(reports)
+    problems, doubts = _across(reports), _budget(case, reports)
     ok = not problems and all(report.ok for report in (*reports, *stand_ins))
     if args.json:
-        print(json.dumps(_plain(case, reports, stand_ins, problems, ok=ok), indent=2))
+        print(json.dumps(_plain(case, reports, stand_ins, problems, doubts, ok=ok), indent=2))
     else:
-        _show(case, reports, stand_ins, problems)
+        _show(case, reports, stand_ins, problems, doubts)
     return 0 if ok else 1
 
 
@@ -50,6 +50,15 @@ def _across(reports: list[SourceSurvey]) -> list[str]:
     return [f"one group of sources has one calendar; here are {listed}. Declare `calendar` alike"]
 
 
+def _budget(case: Case, reports: list[SourceSurvey]) -> list[str]:
+    """Say that nothing can be decoded ahead, if that is so even of the smallest order."""
+    budget, needed = case.prefetch.max_bytes, _per_epoch(reports)
+    if budget is None or needed <= budget:
+        return []
+    sizes = f"max_bytes is {format_bytes(budget)}, an epoch takes {format_bytes(needed)}"
+    return [f"{sizes}: a process that reads all of it can't decode ahead"]
+
+
 def _per_epoch(reports: list[SourceSurvey]) -> int:
     return sum(report.bytes_per_epoch for report in reports if report.kind == "DISCRETE")
 
@@ -59,6 +68,7 @@ def _plain(
     reports: list[SourceSurvey],
     stand_ins: list[SourceSurvey],
     problems: list[str],
+    doubts: list[str],
     *,
     ok: bool,
 ) -> dict[str, Any]:
@@ -68,13 +78,18 @@ def _plain(
         "ok": ok,
         "bytes_per_epoch": _per_epoch(reports),
         "problems": problems,
+        "warnings": doubts,
         "sources": [{"ok": report.ok, **asdict(report)} for report in reports],
         "stand_ins": [{"ok": report.ok, **asdict(report)} for report in stand_ins],
     }
 
 
 def _show(
-    case: Case, members: list[SourceSurvey], stand_ins: list[SourceSurvey], problems: list[str]
+    case: Case,
+    members: list[SourceSurvey],
+    stand_ins: list[SourceSurvey],
+    problems: list[str],
+    doubts: list[str],
 ) -> None:
     reports = [*members, *stand_ins]
     print(f"{case.name}: {case.file}")
@@ -87,7 +102,7 @@ def _show(
         "files",
         "anchors",
         "records found",
-        "bytes/epoch",
+        "memory/epoch",
         "",
     ]
     rows = []
@@ -97,7 +112,7 @@ def _show(
             [
                 report.name,
                 report.format,
-                report.calendar or "-",
+                _calendars(report),
                 report.start or "-",
                 report.end or "-",
                 "-" if report.files is None else report.files,
@@ -114,6 +129,8 @@ def _show(
             sizes = ", ".join(f"{dim} {size}" for dim, size in file.sizes.items())
             span = "" if file.span is None else f"; {file.span[0]} to {file.span[1]}"
             print(f"  {file.url}: {sizes}{span}")
+        for dim, indices in report.selects.items():
+            print(f"  selects {dim} {indices}")
         for field in report.fields:
             dims = ", ".join(f"{dim} {size}" for dim, size in zip(field.dims, field.shape, strict=True))
             print(f"  delivers {field.name} ({dims}) {field.dtype}")
@@ -121,9 +138,28 @@ def _show(
             print(f"  warning: {text}")
         for text in report.problems:
             print(f"  problem: {text}")
+    if doubts or problems:
+        print()
+    for text in doubts:
+        print(f"warning: {text}")
     for text in problems:
-        print(f"\nproblem: {text}")
-    count = len(problems) + sum(len(report.problems) for report in reports)
-    verdict = "all is well" if count == 0 else f"{count} problem{'s' if count > 1 else ''}"
+        print(f"problem: {text}")
+    needed = format_bytes(_per_epoch(members))
+    print(f"\n{needed} hold an epoch of all that is selected: its records, and the samples made of them")
     standing = f" and {len(stand_ins)} to stand in" if stand_ins else ""
-    print(f"\n{len(members)} sources{standing}, {format_bytes(_per_epoch(members))} per epoch: {verdict}")
+    count = len(problems) + sum(len(report.problems) for report in reports)
+    noted = len(doubts) + sum(len(report.warnings) for report in reports)
+    verdict = "all is well" if count == 0 else _counted(count, "problem")
+    doubtful = f", with {_counted(noted, 'warning')}" if noted else ""
+    print(f"{_counted(len(members), 'source')}{standing}: {verdict}{doubtful}")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _calendars(report: SourceSurvey) -> str:
+    """Name the source's calendar, and that of its files where it is another word."""
+    theirs = {file.calendar for file in report.opened if file.calendar is not None} - {report.calendar}
+    own = report.calendar or "-"
+    return f"{own} (files: {', '.join(sorted(theirs))})" if theirs else own

@@ -43,3 +43,9 @@ def case(tmp_path):
         "  mask: {format: netcdf, url: u.20000101.nc, variables: [mask]}\n"
     )
     return path
+
+
+@pytest.fixture(name="write_day")
+def _write_day():
+    """Write a file of a day; see above."""
+    return write_day

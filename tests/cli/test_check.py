@@ -66,6 +66,72 @@ def test_records_that_are_not_there_are_counted_and_the_first_is_named(check, ca
     assert "2000-01-01 00:00:00 to 2000-01-01 18:00:00" in problem
 
 
+def test_a_missing_file_between_the_first_and_the_last_is_a_problem_told_once(
+    check, case, tmp_path, write_day
+):
+    edit(case, "end: 2000-01-03", "end: 2000-01-04")
+    write_day(tmp_path / "u.20000103.nc", 3, range(0, 24, 6))
+    (tmp_path / "u.20000102.nc").unlink()
+    code, report = check(case)
+    assert code == 1
+    assert report["sources"][0]["problems"] == [f"1 of 3 files not there: {tmp_path / 'u.20000102.nc'}"]
+
+
+def test_a_file_that_can_not_be_had_is_told_once(check, case, tmp_path):
+    edit(case, "url: u.%Y%m%d.nc", "url: https://example.invalid/%Y%m%d.nc")
+    with case.open("a") as file:
+        file.write(f"cache: {{root: {tmp_path / 'cache'}}}\n")
+    _, report = check(case, "--offline")
+    problems = report["sources"][0]["problems"]
+    assert [day in text for text, day in zip(problems, ("20000101", "20000102"), strict=True)] == [True] * 2
+
+
+def test_a_last_record_without_successor_is_a_warning_that_says_what_to_declare(check, case):
+    _, report = check(case)
+    (text,) = report["sources"][0]["warnings"]
+    assert "nothing follows the record of 2000-01-02 18:00:00" in text
+    assert "`end: 2000-01-03 06:00:00`" in text
+    with case.open("a") as file:
+        file.write("time: {end: 2000-01-02T18:00}\n")
+    assert check(case)[1]["sources"][0]["warnings"] == []
+
+
+def test_files_of_another_calendar_are_a_warning(check, case, tmp_path, write_day):
+    write_day(tmp_path / "u.20000101.nc", 1, range(0, 24, 6), calendar="proleptic_gregorian")
+    edit(case, "records_per_sample: 2", "calendar: standard")
+    assert check(case)[1]["sources"][0]["warnings"] == []
+    (tmp_path / "u.20000102.nc").unlink()  # which may still be open
+    write_day(tmp_path / "u.20000102.nc", 2, range(0, 24, 6), calendar="360_day")
+    code, report = check(case)
+    (text,) = report["sources"][0]["warnings"]
+    assert "the files are of calendar 360_day, the source of standard" in text
+    assert code == 0
+
+
+def test_records_between_the_anchors_are_a_warning(check, case):
+    edit(case, "frequency: PT6H", "frequency: PT12H")
+    code, report = check(case)
+    (text,) = report["sources"][0]["warnings"]
+    assert text.startswith("2 of 4 records serve no anchor, but follow in brackets")
+    assert code == 0
+
+
+def test_what_is_selected_is_said_as_it_was_understood(check, case):
+    edit(case, "{lat: {slice: [1, 3]}}", "{lat: {slice: [0, 3, 2]}, lon: [0, 3]}")
+    source = check(case)[1]["sources"][0]
+    assert source["selects"] == {"lat": "2 of 3: 0 to 2, in steps of 2", "lon": "2 of 4: 0, 3"}
+    assert "lon: [0, 3] are two indices; a range is {slice: [0, 3]}" in source["warnings"]
+
+
+def test_a_budget_below_one_epoch_is_a_warning(check, case):
+    with case.open("a") as file:
+        file.write("prefetch: {max_bytes: 271}\n")
+    code, report = check(case)
+    assert report["bytes_per_epoch"] == 272
+    assert "max_bytes is 271 B, an epoch takes 272 B" in report["warnings"][0]
+    assert code == 0
+
+
 def test_a_window_outside_the_file_is_a_problem(check, case):
     code, report = check(edit(case, "[1, 3]", "[1, 4]"))
     assert code == 1
@@ -156,7 +222,10 @@ def test_offline_looks_at_local_files_only(check, case, tmp_path):
 def test_the_plain_report_says_it_all_too(case, capsys, tmp_path):
     assert main(["check", str(case)]) == 0
     out = capsys.readouterr().out
-    for text in ("wind", "4 of 4, 4 of 4", "delivers u (time 2, lat 2, lon 4) float64", "all is well"):
+    for text in (
+        "wind", "4 of 4, 4 of 4", "delivers u (time 2, lat 2, lon 4) float64", "selects lat 2 of 3: 1 to 2",
+        "all is well, with 1 warning",
+    ):  # fmt: skip
         assert text in out
     (tmp_path / "u.20000102.nc").unlink()
     assert main(["check", str(case)]) == 1

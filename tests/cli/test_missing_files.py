@@ -351,7 +351,7 @@ def test_check_tells_of_a_missing_first_file_and_looks_at_what_stands_in(serve, 
     assert wind["fields"][0]["shape"] == [2, 3, 4]
     assert report["bytes_per_epoch"] == wind["bytes_per_epoch"]
     assert main(["check", str(path)]) == 0
-    assert "1 sources and 1 to stand in" in capsys.readouterr().out
+    assert "1 source and 1 to stand in" in capsys.readouterr().out
     path = case(serve([3, 4], folder="gone"), "{hold: P1D}")
     assert main(["check", str(path), "--json"]) == 1
     problems = json.loads(capsys.readouterr().out)["sources"][0]["problems"]

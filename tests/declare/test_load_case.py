@@ -148,6 +148,8 @@ def test_sizes(load, text, bytes_):
         ("partition: {halo: {lat: [1, -2]}}", "partition.halo.lat", "0 cells or more"),
         ("partition: {halo: {lat: [1, 2, 3]}}", "partition.halo.lat", "a whole number or a list of 2"),
         ("window: {lat: [1.5]}", "window.lat", "not an integer"),
+        ("window: {lat: '0:72'}", "window.lat", r"Write {slice: \[0, 72\]}"),
+        ("window: {lat: 3}", "window.lat", r"Write {slice: \[start, stop\]}"),
         ("model: {parameters: {}}", "model", "'name' is missing"),
         ("output: {folder: '{nope}'}", "output.folder", "nothing says what {nope}"),
     ],
