@@ -29,6 +29,8 @@ __all__ = ["decode_threads", "default_decode_threads", "run_batch", "set_decode_
 #: Decoded bytes after which a thread looks whether another job needs it more. Not often: beside a busy
 #: interpreter, getting the GIL back takes 5 ms.
 _BUDGET = 256 << 20
+#: Seconds after which a job that only waits looks at its abort word.
+_LOOK_S = 0.1
 #: Buffers larger than this are given back after the job that needed them.
 _KEPT_NBYTES = 64 << 20
 #: What launchers set to the number of ranks on this node.
@@ -143,7 +145,7 @@ class _Pool:
                         self._work(job)
                     else:
                         self._ask_for_turn(job)
-                        self.changed.wait()
+                        self.changed.wait(_LOOK_S)  # nobody notifies when an abort word is set
         except BaseException:
             job.stop()
             raise

@@ -8,6 +8,7 @@ registering the reader; ``earthsciio.testing`` runs the conformance suite on it.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,12 @@ __all__ = ["ArrayInfo", "OpenFile", "Reader", "file_identity", "virtual_chunks"]
 
 #: Reads of arrays that are not stored in chunks are cut into pieces of about this many bytes.
 _PIECE = 1 << 20
+
+
+#: Types of options that a plain value can get wrong, by annotation.
+_PLAIN_TYPES: dict[str, tuple[type, ...]] = {
+    "bool": (bool,), "bool | None": (bool, type(None)), "str": (str,), "str | None": (str, type(None)),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +167,11 @@ class Reader:
     default_fill: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        for each in dataclasses.fields(self):
+            kinds, value = _PLAIN_TYPES.get(str(each.type)), getattr(self, each.name)
+            if kinds is not None and not isinstance(value, kinds):  # text that says "no" is true
+                wanted = "true or false" if bool in kinds else "text"
+                raise DeclarationError(f"{each.name} is {wanted}, not {value!r}")
         if self.precision not in ("float64", "source"):
             raise DeclarationError(f"precision is 'float64' or 'source', not {self.precision!r}")
         if self.on_bad_chunk not in ("raise", "nan"):

@@ -198,6 +198,7 @@ class Hdf5File:
         string_length = stored_shape[len(box) :]
         shape = tuple(part.stop - part.start for part in box) + string_length
         whole = inside + tuple(slice(0, length) for length in string_length)
+        self._check_external(dataset, info)
         if any(part.stop <= part.start for part in whole) or not _is_written(dataset, whole):
             return filled(dataset, shape)
         self._check_virtual(dataset, info)
@@ -208,6 +209,19 @@ class Hdf5File:
         padded = filled(dataset, shape)
         padded[tuple(slice(0, length) for length in part.shape)] = part
         return padded
+
+    def _check_external(self, dataset: h5py.Dataset, info: ArrayInfo) -> None:
+        """Refuse a raw data file that is shorter than the variable needs: HDF5 reads zeros behind its end."""
+        left = dataset.size * dataset.id.get_type().get_size() if dataset.external else 0
+        for raw, offset, size in dataset.external or ():
+            wanted = min(left, size)
+            path = Path(os.environ.get("HDF5_EXTFILE_PREFIX", ""), raw)
+            if path.is_file() and path.stat().st_size < offset + wanted:
+                raise DecodeError(
+                    f"its elements are in the file {str(path)!r}, which ends before byte {offset + wanted}",
+                    file=self.path, variable=info.name, hint="Fetch that file again",
+                )  # fmt: skip
+            left -= wanted
 
     def _check_virtual(self, dataset: h5py.Dataset, info: ArrayInfo) -> None:
         """Refuse a virtual dataset whose source files are missing: HDF5 would read them as fill."""

@@ -322,6 +322,39 @@ def test_a_server_that_resumes_another_version_is_caught(server, cache):
     assert cache.fetch(url).path.read_bytes() == new
 
 
+def test_a_resumed_answer_of_another_total_starts_over(server, cache):
+    new = bytes(reversed(DATA)) + b"longer"
+    url = server.serve("/a.nc", DATA)
+
+    def other_length(handler):  # with no validator that would tell
+        server.serve("/a.nc", new, '"v2"')
+        headers = {"Content-Range": f"bytes 100000-{len(new) - 1}/{len(new)}"}
+        return handler.answer(206, headers, new[100_000:])
+
+    server.faults["/a.nc"].append(lambda handler: handler.cut(100_000))
+    server.faults["/a.nc"].append(other_length)
+    assert cache.fetch(url).path.read_bytes() == new
+
+
+def test_a_resumed_answer_without_total_must_reach_the_announced_length(server, cache):
+    url = server.serve("/a.nc", DATA)
+
+    def short(handler):
+        headers = {"ETag": '"v1"', "Content-Range": "bytes 100000-100099/*"}
+        return handler.answer(206, headers, DATA[100_000:100_100])
+
+    server.faults["/a.nc"].append(lambda handler: handler.cut(100_000))
+    server.faults["/a.nc"].append(short)
+    assert cache.fetch(url).path.read_bytes() == DATA
+
+
+def test_a_part_that_nobody_asked_for_is_not_the_file(server, cache):
+    url = server.serve("/a.nc", DATA)
+    headers = {"Content-Range": "bytes 0-999/*"}
+    server.faults["/a.nc"].append(lambda handler: handler.answer(206, headers, DATA[:1000]))
+    assert cache.fetch(url).path.read_bytes() == DATA
+
+
 # spec: C5.2
 def test_without_validators_a_transfer_is_not_resumed_but_restarted(server, cache):
     url = server.serve("/a.nc", DATA, etag='W/"weak"')

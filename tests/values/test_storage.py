@@ -18,6 +18,7 @@ import pytest
 from inputs import assert_values, hdf5, netcdf, one, read, same_bits, source, values
 
 from earthsciio import (
+    DataSource,
     DecodeError,
     EarthSciIOError,
     FileFormatError,
@@ -524,3 +525,16 @@ def test_idle_files_keep_few_descriptors(tmp_path):
     assert len(open_ones) <= files.MAX_OPEN
     files.close_idle()
     assert not any(getattr(e.file, "_handle", None) for e in files._entries.values())
+
+
+@pytest.mark.parametrize("kept", [0, 5, 31])
+def test_a_short_raw_data_file_is_refused(tmp_path, kept):
+    raw = tmp_path / "values.bin"
+    values = np.array([1.0, 500.0, 3.0, 4.0])
+    with h5py.File(tmp_path / "outside.h5", "w") as file:
+        file.create_dataset("v", data=values, external=[(str(raw), 0, h5py.h5f.UNLIMITED)])
+    source = DataSource("s", "netcdf", str(tmp_path / "outside.h5"), ("v",))
+    assert np.array_equal(Provider(source).materialize()["v"].data, values)
+    raw.write_bytes(raw.read_bytes()[:kept])
+    with pytest.raises(OSError, match="ends before byte 32"):
+        Provider(source).materialize()

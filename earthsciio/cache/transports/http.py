@@ -254,6 +254,9 @@ def _accept(response: requests.Response, progress: _Progress) -> int:
         if progress.sink.size:
             # The rest may lack headers its beginning had; where both say something, it must agree.
             changed = _differ(etag, progress.etag) or _differ(modified, progress.last_modified)
+            if last is None:
+                changed |= None not in (total, progress.length) and total != progress.length
+                total = progress.length if total is None else total
             etag, modified = etag or progress.etag, modified or progress.last_modified
         else:
             changed = False
@@ -264,6 +267,9 @@ def _accept(response: requests.Response, progress: _Progress) -> int:
                     "the file changed, or the server sent another range", file=_name(progress.request)
                 )
             )
+        if last is None and total is None:
+            progress.restart()
+            raise Passing(TransportError("a part of a file, of unknown length", file=_name(progress.request)))
         if last is not None and total is not None and last >= total:
             raise _short_of_range(progress.request, total)
         length = last + 1 - first if last is not None else total
