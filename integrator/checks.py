@@ -1,28 +1,97 @@
-"""What can be wrong with a case's model before anything is opened: named by file, line and key.
+"""What can be wrong with a case beyond its sources: the model and its grid, named by file, line and key.
 
-A case file is read by ``earthsciio``, which knows no model; so what stands under ``model:`` is looked at
-here, by whoever is about to run or plan the case.
+A case file is read by ``earthsciio``, which knows no model; so what stands under ``model:``, ``grid:`` and
+``partition:`` is looked at here, by whoever is about to run, plan or check the case. :func:`check_model`
+opens nothing; :func:`read_grid` opens the first file the case needs, for its coordinates and dimensions;
+:func:`validate` is both, and builds the model.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
+from earthsciio.cadence import Steps
+from earthsciio.fields import Array, NativeField
+from earthsciio.prefetch import PrefetchGroup
+from earthsciio.provider import Provider
 from earthsciio.shape import nearest
-from earthsciio.yamltext import Document
+from earthsciio.yamltext import Document, Key
 
-from .models.setup import MODELS, TracerParameters
+from .models.setup import MODELS, ModelSetup, TracerParameters, set_up_model
+from .models.tracer import Grid
 
 if TYPE_CHECKING:
-    from earthsciio.declare import Case
+    from mpi4py import MPI
 
-__all__ = ["check_model"]
+    from earthsciio.cache import Cache
+    from earthsciio.declare import Case
+    from earthsciio.source import DataSource
+
+__all__ = ["CaseGrid", "check_model", "read_grid", "set_up", "validate"]
+
+_WINDS = ("u", "v")
+_PARAMETERS = ("model", "parameters")
+#: Units of a longitude, as CF lists them.
+_EASTWARD = re.compile(r"degrees?_?e(ast)?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class CaseGrid:
+    """The grid of a case, as its files have it.
+
+    Attributes
+    ----------
+    axes : dict of str to numpy.ndarray, shape (n,)
+        Latitudes and longitudes in degrees, by the names the files give the dimensions, latitude first.
+    notes : tuple of str
+        What the model does with the files that a user might not expect.
+    """
+
+    axes: dict[str, Array]
+    notes: tuple[str, ...] = ()
+
+
+def validate(case: Case, cache: Cache | None = None) -> CaseGrid:
+    """Check all of a case that can be checked without decoding a field; needs no MPI.
+
+    Parameters
+    ----------
+    case : Case
+        The declaration.
+    cache : Cache, optional
+        Where remote files come from; the one the case declares by default.
+
+    Returns
+    -------
+    CaseGrid
+        Its grid.
+
+    Raises
+    ------
+    DeclarationError
+        With file, line and key, and what to write instead where that is known.
+    EarthSciIOError
+        If the first file the case needs can't be had or read.
+    """
+    check_model(case)
+    cache = case.open_cache() if cache is None else cache
+    grid = read_grid(case, cache)
+    set_up(case, grid.axes).close()
+    members = {name: member for name, member in case.providers(cache).items() if not member.is_const}
+    with Document.read(case.file).at("prefetch"):
+        group = PrefetchGroup(members, **case.group_options())
+    group.boundaries()
+    return grid
 
 
 def check_model(case: Case) -> None:
-    """Check the model a case names, its parameters, and the winds they name.
+    """Check the model a case names, its parameters, and the sources it takes its winds from; opens nothing.
 
     Raises
     ------
@@ -35,20 +104,22 @@ def check_model(case: Case) -> None:
     if case.model.name not in MODELS:
         name = case.model.name
         raise doc.error(("model", "name"), f"there is no model {name!r}", hint=nearest(name, MODELS))
-    at = ("model", "parameters")
     for key in case.model.parameters:
         if key not in TracerParameters.__struct_fields__:
             hint = nearest(key, TracerParameters.__struct_fields__)
-            raise doc.error((*at, key), f"the model has no parameter {key!r}", hint=hint)
+            raise doc.error((*_PARAMETERS, key), f"the model has no parameter {key!r}", hint=hint)
     try:
         parameters = msgspec.convert(dict(case.model.parameters), TracerParameters)
     except msgspec.ValidationError as error:
-        raise doc.error(at, str(error), hint="`integrator run` needs u, v and step at least") from None
-    for key in ("u", "v"):
-        _check_wind(doc, case, (*at, key), *getattr(parameters, key))
+        hint = "`integrator run` needs u, v and step at least"
+        raise doc.error(_PARAMETERS, str(error), hint=hint) from None
+    for key in _WINDS:
+        _check_wind(doc, case, (*_PARAMETERS, key), *getattr(parameters, key))
+    _check_alike(doc, case, parameters)
+    _check_cut(doc, case)
 
 
-def _check_wind(doc: Document, case: Case, at: Any, source: str, variable: str) -> None:
+def _check_wind(doc: Document, case: Case, at: Key, source: str, variable: str) -> None:
     if source not in case.sources:
         raise doc.error(at, f"there is no source {source!r}", hint=nearest(source, case.sources))
     declared = case.sources[source]
@@ -57,3 +128,159 @@ def _check_wind(doc: Document, case: Case, at: Any, source: str, variable: str) 
         raise doc.error(at, f"source {source!r} has no variable {variable!r}", hint=hint)
     if declared.temporal is None:
         raise doc.error(at, f"source {source!r} is constant in time", hint="Declare its `temporal`")
+
+
+def _check_alike(doc: Document, case: Case, parameters: TracerParameters) -> None:
+    """Refuse winds of two sources that a sample would give at different times."""
+    one, other = (case.sources[getattr(parameters, key)[0]] for key in _WINDS)
+    if one.temporal is None or other.temporal is None or one.name == other.name:
+        return
+    steps = [source.temporal.cadence.series for source in (one, other) if source.temporal is not None]
+    brackets = one.temporal.brackets, other.temporal.brackets
+    regular = [series for series in steps if isinstance(series, Steps)]
+    if brackets[0] != brackets[1] or len({series.step for series in regular}) > 1:
+        raise doc.error(
+            _PARAMETERS, f"the winds of {one.name!r} and {other.name!r} would be of different times",
+            hint="Declare `frequency` and `records_per_sample` of the two alike",
+        )  # fmt: skip
+    if all(brackets):
+        _check_last_bracket(doc, case, one, other)
+
+
+def _check_last_bracket(doc: Document, case: Case, *sources: DataSource) -> None:
+    """Refuse a last epoch whose record has a successor in the one source only."""
+    ends = {
+        source.name: source.temporal.cadence
+        for source in sources
+        if source.temporal is not None and source.temporal.outside == "error"
+        and source.temporal.end is not None
+    }  # fmt: skip
+    if len({cadence.end for cadence in ends.values()}) < 2:
+        return
+    name, first = min(ends.items(), key=lambda item: item[1].end or 0)
+    if not first.is_read or first.last_index is None:
+        return
+    anchor, stop = first.anchor(first.last_index), case.clip[1]
+    if stop is not None and first.calendar.instant(stop) <= anchor:
+        return
+    last = first.calendar.text(anchor)
+    raise doc.error(
+        ("sources", name, "temporal", "end"),
+        f"the last record of {name!r}, {last}, has no successor, but that of the other wind has",
+        hint=f"Declare the two `end` alike, or `time: {{end: {last}}}`",
+    )
+
+
+def _check_cut(doc: Document, case: Case) -> None:
+    """Refuse what a run could not keep to: it reads all of the grid, and cuts it as the tracer needs."""
+    if case.window is not None:
+        raise doc.error(("window",), "a case can't be run on a part of the grid", hint="Leave `window` out")
+    for name, source in case.sources.items():
+        if source.temporal is not None and "select" in source.reader_kwargs:
+            raise doc.error(
+                ("sources", name, "window"), f"a run reads all of source {name!r}, cut among its ranks",
+                hint="Leave `window` (or `select`) out; a last meridian that repeats the first is no harm",
+            )  # fmt: skip
+    for dim in (case.grid.lat, case.grid.lon):
+        if case.halo(dim) != (1, 1):
+            raise doc.error(("partition", "halo"), f"the tracer has a halo of 1, not {case.halo(dim)}")
+    if case.is_periodic(case.grid.lat) or not case.is_periodic(case.grid.lon):
+        raise doc.error(("partition", "periodic"), f"the tracer's grid wraps along {case.grid.lon} alone")
+
+
+def read_grid(case: Case, cache: Cache) -> CaseGrid:
+    """Read the grid from the first file the case needs, and check that the model's winds are on it.
+
+    A last meridian that repeats the first (0 and 360) is left out.
+
+    Raises
+    ------
+    DeclarationError
+        With file, line and key.
+    EarthSciIOError
+        If the file can't be had or read.
+    """
+    doc = Document.read(case.file)
+    changing = [name for name, source in case.sources.items() if not source.is_const]
+    if not changing:
+        raise doc.error(("sources",), "no source has times", hint="Declare the `temporal` of one")
+    winds = [] if case.model is None else [case.model.parameters[key] for key in _WINDS]
+    leader, *others = dict.fromkeys([source for source, _ in winds] or changing[:1])
+    members = {name: Provider(case.sources[name], cache, case.clip) for name in (leader, *others)}
+    axes = _axes(doc, case, leader, members[leader].coords)
+    for name in others:
+        for dim, values in _axes(doc, case, name, members[name].coords).items():
+            if values.shape != axes[dim].shape or not np.allclose(values, axes[dim], rtol=0, atol=1e-3):
+                raise doc.error(("sources", name), f"{dim!r} differs from that of source {leader!r}")
+    levels = {_levels(doc, case, members, axes, key) for key in _WINDS} if winds else set()
+    notes = [f"winds on {count} levels are averaged over them, unweighted" for count in levels - {0}]
+    lat, lon = axes.values()
+    if lon.size > 2 and abs(lon[-1] - lon[0] - 360) < 1e-3 * abs(lon[1] - lon[0]):
+        lon = lon[:-1]
+        notes.append("the last meridian repeats the first, and is left out")
+    if case.model is not None:
+        with doc.at("grid"):
+            Grid(lat, lon)
+    return CaseGrid(dict(zip(axes, (lat, lon), strict=True)), tuple(notes))
+
+
+def _axes(doc: Document, case: Case, source: str, coords: Mapping[str, NativeField]) -> dict[str, Array]:
+    """Pick latitude and longitude out of the coordinates of a source."""
+    named = {"lat": case.grid.lat, "lon": case.grid.lon}
+    for key, dim in named.items():
+        if dim not in coords:
+            hint = nearest(dim, coords)
+            raise doc.error(("grid", key), f"source {source!r} has no coordinate {dim!r}", hint=hint)
+        if coords[dim].data.ndim != 1:
+            dims = coords[dim].dims
+            raise doc.error(("grid", key), f"{dim!r} of source {source!r} is no axis: it has {dims}")
+    lat, lon = (coords[dim] for dim in named.values())
+    if _EASTWARD.match(str(lat.attrs.get("units", ""))):
+        raise doc.error(
+            ("grid", "lat"), f"{case.grid.lat!r} is a longitude, in {lat.attrs['units']}",
+            hint=f"Swap them: `grid: {{lat: {case.grid.lon}, lon: {case.grid.lat}}}`",
+        )  # fmt: skip
+    return {case.grid.lat: lat.data, case.grid.lon: lon.data}
+
+
+def _levels(
+    doc: Document, case: Case, members: Mapping[str, Provider], axes: Mapping[str, Array], key: str
+) -> int:
+    """Count the levels of a wind, 0 without; refuse one that is not on the grid."""
+    assert case.model is not None
+    source, variable = case.model.parameters[key]
+    temporal = case.sources[source].temporal
+    assert temporal is not None
+    shape = members[source].array_shape(variable)
+    own = shape[1:] if temporal.brackets else shape
+    sizes = tuple(axis.size for axis in axes.values())
+    if own[-2:] != sizes or len(own) > 3:
+        raise doc.error(
+            (*_PARAMETERS, key), f"{variable!r} of one record is {own}, on a grid of {sizes}, {list(axes)}",
+            hint="The tracer reads winds on the grid's points, with levels or not: ([level,] lat, lon)",
+        )  # fmt: skip
+    if len(own) == 3 and not temporal.brackets:
+        raise doc.error(
+            ("sources", source, "temporal", "records_per_sample"), "winds on levels need brackets here",
+            hint="Set `records_per_sample: 2`",
+        )  # fmt: skip
+    if len(own) == 2:
+        return 0
+    coords, lev = members[source].coords, case.grid.lev
+    levels = [name for name in coords if name not in axes and coords[name].shape == own[:1]]
+    if lev is not None and levels and lev not in levels:
+        raise doc.error(("grid", "lev"), f"{variable!r} has no levels {lev!r}", hint=nearest(lev, levels))
+    return own[0]
+
+
+def set_up(case: Case, axes: Mapping[str, Array], comm: MPI.Intracomm | None = None) -> ModelSetup:
+    """Build the model of a case on this rank; collective over `comm`.
+
+    Raises
+    ------
+    DeclarationError
+        With file, line and key, if its parameters don't fit its grid.
+    """
+    assert case.model is not None
+    with Document.read(case.file).at(*_PARAMETERS):
+        return set_up_model(case.model.name, case.model.parameters, axes, comm)

@@ -135,7 +135,10 @@ class Partition:
             raise DeclarationError(f"a partition needs dimensions of different names, not {names}")
         cells = prod(dim.size for dim in self.dims)
         if not 1 <= self.ranks <= cells:
-            raise DeclarationError(f"can't share {cells} cells among {self.ranks} ranks", sizes=self.sizes)
+            raise DeclarationError(
+                f"can't share {cells} cells among {self.ranks} ranks", sizes=self.sizes,
+                hint=f"Use 1 to {cells} ranks",
+            )  # fmt: skip
         by_name = {dim.name: dim for dim in self.dims}
         for face in self.faces:
             of = by_name.get(face.of)

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from earthsciio.calendars import calendar as get_calendar
-from earthsciio.errors import DeclarationError, Unsupported
 from earthsciio.events import DecodeFinished, Event
 from earthsciio.fields import Array
 from earthsciio.timeaxis import encode_times
 
 from .blocks import Blocks
-from .checks import check_model
+from .checks import check_model, read_grid, set_up
 from .figures import Figures, figures_of
-from .models.setup import ModelSetup, set_up_model
+from .models.setup import ModelSetup
 from .pictures import Lane
 from .ranks import agree, broadcast, gather_objects
 from .restart import Restart
@@ -108,18 +107,15 @@ class CaseRun:
 
     def __init__(self, case: Case, comm: MPI.Intracomm | None = None) -> None:
         check_model(case)
-        assert case.model is not None
         self.case = case
         self.comm = comm
         self.rank = 0 if comm is None else comm.Get_rank()
-        if case.window is not None:
-            raise Unsupported("a case on a part of the grid", file=case.file, hint="Leave `window` out")
         self.cache = case.open_cache()
         self.members: dict[str, Provider] = {
             name: provider for name, provider in case.providers(self.cache).items() if not provider.is_const
         }
-        axes = self._shared(self._read_axes)
-        self.setup: ModelSetup = set_up_model(case.model.name, case.model.parameters, axes, comm)
+        grid = self._shared(lambda: read_grid(case, self.cache))
+        self.setup: ModelSetup = set_up(case, grid.axes, comm)
         self.blocks = Blocks(self.setup.partition, comm)
 
     def _shared(self, act: Callable[[], Any]) -> Any:
@@ -134,20 +130,6 @@ class CaseRun:
         return pickle.loads(  # noqa: S301 - sent by rank 0 of this job
             broadcast(self.comm, pickle.dumps(result) if self.rank == 0 else None)
         )
-
-    def _read_axes(self) -> dict[str, Array]:
-        """Read the grid's coordinates from the first source."""
-        name, member = next(iter(self.members.items()))
-        coords = member.coords
-        axes = {}
-        for dim in (self.case.grid.lat, self.case.grid.lon):
-            if dim not in coords:
-                raise DeclarationError(
-                    f"source {name!r} has no coordinate {dim!r}", file=self.case.file,
-                    hint=f"Name the grid's dimensions under `grid:`; there are {list(coords)}",
-                )  # fmt: skip
-            axes[dim] = coords[dim].data
-        return axes
 
     def forcing(self, **changes: Any) -> OwnForcing | ReaderForcing:
         """Open the forcing of this rank; `changes` go before the case's ``prefetch`` section."""

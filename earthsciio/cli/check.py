@@ -144,8 +144,9 @@ def _show(
         print(f"warning: {text}")
     for text in problems:
         print(f"problem: {text}")
-    needed = format_bytes(_per_epoch(members))
-    print(f"\n{needed} hold an epoch of all that is selected: its records, and the samples made of them")
+    print()
+    if needed := _per_epoch(members):
+        print(f"{format_bytes(needed)} hold an epoch of all that is selected: its records and its samples")
     standing = f" and {len(stand_ins)} to stand in" if stand_ins else ""
     count = len(problems) + sum(len(report.problems) for report in reports)
     noted = len(doubts) + sum(len(report.warnings) for report in reports)

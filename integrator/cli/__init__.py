@@ -1,4 +1,4 @@
-"""The ``integrator`` command: run and plan cases, alone or under mpiexec, and the demonstration."""
+"""The ``integrator`` command: run, check and plan cases, alone or under mpiexec, and the demonstration."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ __all__ = ["COMMANDS", "MPI_EXTRA", "communicator", "launched", "main"]
 
 COMMANDS: Final = (
     Command("run", "integrator.cli.run", "run a case, alone or under mpiexec, and say what it cost"),
+    Command("check", "integrator.cli.check", "say what is wrong with a case, without running it"),
     Command("plan", "integrator.cli.plan", "show how a case would be cut among ranks, without running it"),
     Command("demo", "integrator.cli.demo", "fetch real winds, run them forward and back, and report"),
 )

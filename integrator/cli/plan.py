@@ -15,32 +15,38 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan."""
     from earthsciio.declare import load_case
-    from integrator.checks import check_model
+    from earthsciio.prefetch import PrefetchGroup
+    from integrator.checks import check_model, read_grid
     from integrator.partition import Dim, Partition
     from integrator.report import text_table
 
     case = load_case(arguments.case)
     if case.model is not None:
         check_model(case)
-    members = {name: p for name, p in case.providers().items() if not p.is_const}
-    coords = next(iter(members.values())).coords
-    dims = tuple(
-        Dim(name, coords[name].shape[0], case.is_periodic(name), case.halo(name))
-        for name in (case.grid.lat, case.grid.lon)
-    )
-    partition = Partition(dims, arguments.ranks)
-    first = {name: member.refresh_times()[0] for name, member in members.items()}
-    rows = [("rank", *(f"{dim.name} owned" for dim in dims), "cells with halo", "MB per epoch")]
+    cache = case.open_cache()
+    grid = read_grid(case, cache)
+    dims = (Dim(name, axis.size, case.is_periodic(name), case.halo(name)) for name, axis in grid.axes.items())
+    partition = Partition(tuple(dims), arguments.ranks)
+    members = {name: member for name, member in case.providers(cache).items() if not member.is_const}
+    group = PrefetchGroup(members, **case.group_options())
+    boundaries = group.boundaries()
+    rows = [("rank", *(f"{dim.name} owned" for dim in partition.dims), "cells with halo", "MB per epoch")]
+    total = 0
     for rank in range(arguments.ranks):
         window = partition.window(rank)
         nbytes = 0
-        for name, member in members.items():
+        for member in members.values():
             bound = member.with_window(window)
-            resolved = bound.resolve(first[name])
+            resolved = bound.resolve(bound.anchor_at(boundaries[0]))
             layouts = [bound.measure(record, (None,)) for record in resolved.records]
             nbytes += bound.assembly_nbytes(resolved, layouts) or layouts[0].nbytes
-        owned = (f"{start}-{stop}" for start, stop in partition.owned(rank).values())
+        owned = (f"[{start}, {stop})" for start, stop in partition.owned(rank).values())
         cells = " x ".join(map(str, window.shape(partition.sizes)))
         rows.append((str(rank), *owned, cells, f"{nbytes / 1e6:.2f}"))
+        total += nbytes
+    rows.append(("all", *("" for _ in partition.dims), "", f"{total / 1e6:.2f}"))
     print(text_table(rows))
+    print(f"{len(boundaries)} epochs, from {boundaries[0]} to {group.end}; MB are those of the samples")
+    for note in grid.notes:
+        print(note)
     return 0

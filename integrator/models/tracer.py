@@ -113,7 +113,7 @@ class Grid:
                 "longitudes must ascend once around the globe",
                 first=lon[0],
                 last=lon[-1],
-                hint="A meridian that is stored twice (0 and 360) must be left out of the Window",
+                hint="A meridian that is stored twice (0 and 360) must be left out",
             )
         middles = (lat[:-1] + lat[1:]) / 2
         ends = np.clip((2 * lat[0] - middles[0], 2 * lat[-1] - middles[-1]), -90, 90)
@@ -296,7 +296,11 @@ class TracerModel:
         """Give the fluxes of an epoch, its time step, and the middles of its steps."""
         (u, times), (v, v_times) = (self._wind(sample, *where) for where in self._winds)
         if times != v_times:
-            raise DeclarationError("the two winds are of different times", u=times, v=v_times)
+            dated = (f"that of {member!r} of {_dates(sample, member)}" for member, _ in self._winds)
+            raise DeclarationError(
+                f"the two winds are of different times: {', '.join(dated)}",
+                hint="Declare start, end, frequency and records_per_sample of the two alike",
+            )
         zonal, zonal_end = (_through(self._height, _zonal_mean(record)) for record in u)
         meridional, meridional_end = (_through(self._width, _meridional_mean(record)) for record in v)
         fluxes = _Fluxes((zonal, zonal_end - zonal), (meridional, meridional_end - meridional), times)
@@ -313,10 +317,17 @@ class TracerModel:
         if not isinstance(dataset, NativeDataset):
             raise DeclarationError(f"member {member!r} has {len(dataset)} Windows; the tracer reads one")
         wind = dataset[variable]
+        if wind.data.ndim == 4:
+            raise DeclarationError(
+                f"{wind} has levels, the tracer has none", variable=variable,
+                hint="Open the forcing with transform=column_mean, or choose a level",
+            )  # fmt: skip
         records: Any = wind.data if wind.data.ndim == 3 else wind.data[None]
         times = dataset[wind.dims[0]].data.tolist() if wind.data.ndim == 3 else [0.0]
         if len(records) not in (1, 2):
-            raise DeclarationError(f"{wind} is no bracket", variable=variable)
+            raise DeclarationError(
+                f"{wind} is no bracket", variable=variable, hint="Declare `records_per_sample: 2`"
+            )
         frames = []
         for record in records:
             frame = np.zeros(self._frame_shape)
@@ -349,6 +360,11 @@ class TracerModel:
             f"CFL: a step of {dt:g} s takes {number:.3g} times its content out of a cell",
             hint=f"Choose a step of at most {0.99 * dt / number:.3g} s, or a wall further from the poles",
         )
+
+
+def _dates(sample: EpochSample, member: str) -> str:
+    data = sample[member].data
+    return " and ".join(map(str, data.times)) if isinstance(data, NativeDataset) else "several Windows"
 
 
 def _zonal_mean(u: Floats) -> Floats:

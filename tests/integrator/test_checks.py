@@ -1,0 +1,166 @@
+"""What is wrong with a case's model and grid: found without running it, and named by file, line and key."""
+
+from __future__ import annotations
+
+import netCDF4
+import numpy as np
+import pytest
+
+from earthsciio.declare import load_case
+from earthsciio.errors import DeclarationError
+from integrator.checks import validate
+from integrator.cli import main
+from integrator.run import run_case
+
+CASE = """\
+sources:
+  wind:
+    format: netcdf
+    url: w.%d.nc
+    variables: [u, v]
+    temporal: &days
+      {start: 2000-01-01, frequency: PT12H, file_period: P1D, end: 2000-01-04, records_per_sample: 2}
+time: {start: 2000-01-02, end: 2000-01-03T12:00}
+grid: {lat: lat, lon: lon}
+model:
+  name: tracer
+  parameters: {u: [wind, u], v: [wind, v], step: 3600, wall: 75, target: {lat: [-60, 60], lon: [-90, 120]}}
+"""
+
+_ORDER = ("time", "lev", "lat", "lon")
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Give a function that writes the last two of three daily files, 13 x 16 points, and a case of them."""
+
+    def write(*edits: tuple[str, str], levels: int = 2, closed: bool = False, order=_ORDER):
+        rng = np.random.default_rng(3)
+        sizes = {"time": 2, "lev": levels, "lat": 13, "lon": 16 + closed}
+        coords = {
+            "time": (np.array([0.0, 12.0]), "hours since 2000-01-{:02d}"),
+            "lev": (np.arange(levels) + 1.0, "layer"),
+            "lat": (np.linspace(-90, 90, 13), "degrees_north"),
+            "lon": (-180 + np.arange(16 + closed) * 22.5, "degrees_east"),
+        }
+        for day in (2, 3):
+            path = tmp_path / f"w.{day:02d}.nc"
+            path.unlink(missing_ok=True)  # which may still be open
+            with netCDF4.Dataset(path, "w") as file:
+                dims = [dim for dim in order if dim != "lev" or levels]
+                for dim in dims:
+                    file.createDimension(dim, sizes[dim])
+                    file.createVariable(dim, "f8", (dim,))[:] = coords[dim][0]
+                    file[dim].units = coords[dim][1].format(day)
+                for name in ("u", "v"):
+                    values = rng.normal(3, 8, (2, max(levels, 1), 13, 16))
+                    values = np.concatenate([values, values[..., :1]], axis=-1) if closed else values
+                    shape = [sizes[dim] for dim in dims]
+                    file.createVariable(name, "f4", dims)[:] = values.reshape(shape)
+        text = CASE
+        for old, new in edits:
+            assert old in text
+            text = text.replace(old, new)
+        path = tmp_path / "case.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_a_sound_case_is_understood_and_needs_the_files_of_its_time_only(write, tmp_path):
+    grid = validate(load_case(write()))
+    assert list(grid.axes) == ["lat", "lon"]
+    np.testing.assert_array_equal(grid.axes["lon"], np.arange(-180, 180, 22.5))
+    assert grid.notes == ("winds on 2 levels are averaged over them, unweighted",)
+    assert not (tmp_path / "w.01.nc").exists()
+    assert validate(load_case(write(levels=0))).notes == ()
+
+
+OTHER = "  late: {format: netcdf, url: w.%d.nc, temporal: {<<: *days, "
+
+
+@pytest.mark.parametrize(
+    ("edits", "line", "key", "text"),
+    [
+        ([("lat: lat,", "lat: latitude,")], 9, "grid.lat", "no coordinate 'latitude'.*Did you mean 'lat'"),
+        ([("lat: lat, lon: lon", "lat: lon, lon: lat")], 9, "grid.lat", "Swap them: `grid: {lat: lat"),
+        ([("lat: lat, lon: lon}", "lev: level}")], 9, "grid.lev", "no levels 'level'.*Did you mean 'lev'"),
+        (
+            [("records_per_sample: 2", "records_per_sample: 1")],
+            7, "sources.wind.temporal.records_per_sample", "Set `records_per_sample: 2`",
+        ),
+        (
+            [("    variables:", "    window: {lon: {slice: [0, 8]}}\n    variables:")],
+            5, "sources.wind.window", "a run reads all of source 'wind'.*Leave `window`",
+        ),
+        ([("grid:", "window: {lat: {slice: [0, 8]}}\ngrid:")], 9, "window", "part of the grid"),
+        ([("grid:", "partition: {halo: 2}\ngrid:")], 9, "partition.halo", "a halo of 1"),
+        ([("grid:", "partition: {periodic: []}\ngrid:")], 9, "partition.periodic", "wraps along lon alone"),
+        ([("grid:", "prefetch: {executor: process}\ngrid:")], 9, "prefetch", "executor"),
+        ([("[-60, 60]", "[1, 2]")], 12, "model.parameters", "no cell lies within the target"),
+        (
+            [("time: {", OTHER + "records_per_sample: 1}}\ntime: {"), ("v: [wind", "v: [late")],
+            13, "model.parameters", "'wind' and 'late' would be of different times.*records_per_sample",
+        ),
+        (
+            [
+                ("time: {", OTHER + "end: 2000-01-03T12:00}}\ntime: {"),
+                ("v: [wind", "v: [late"),
+            ],
+            8, "sources.late.temporal.end", "last record of 'late', 2000-01-03 00:00:00, has no successor",
+        ),
+    ],
+)  # fmt: skip
+def test_a_mistake_names_its_line_and_what_to_write(write, edits, line, key, text):
+    case = load_case(write(*edits))
+    with pytest.raises(DeclarationError, match=text) as caught:
+        validate(case)
+    assert (caught.value.context["line"], caught.value.context["key"]) == (line, key)
+
+
+def test_winds_in_another_order_of_dimensions_are_refused(write):
+    with pytest.raises(DeclarationError, match=r"one record is \(16, 13\), on a grid of \(13, 16\)"):
+        validate(load_case(write(levels=0, order=("time", "lev", "lon", "lat"))))
+
+
+def test_a_meridian_stored_twice_changes_nothing(write):
+    plain = run_case(load_case(write()))
+    closed = run_case(load_case(write(closed=True)))
+    np.testing.assert_array_equal(closed.lon, plain.lon)
+    np.testing.assert_array_equal(closed.end, plain.end)
+    assert plain.end.any()
+    assert validate(load_case(write(closed=True))).notes[-1].startswith("the last meridian repeats the first")
+
+
+def test_the_check_command_looks_at_sources_and_model(write, capsys):
+    path = write()
+    assert main(["check", str(path), "-n", "4"]) == 0
+    out = capsys.readouterr().out
+    assert "1 source: all is well" in out
+    assert "note: winds on 2 levels are averaged over them, unweighted" in out
+    assert "model on lat 13 x lon 16, 4 ranks: all is well" in out
+    assert main(["check", str(path), "-n", "500"]) == 1
+    assert "Use 1 to 208 ranks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [("lat: lat,", "lat: lats,", 1), ("step: 3600", "stop: 1", 1), ("model:", "modl:", 2)],
+)
+def test_the_check_command_ends_with_a_code_that_says_so(write, old, new, code, capsys):
+    assert main(["check", str(write((old, new)))]) == code
+    said = capsys.readouterr()
+    assert "line=" in said.out + said.err
+    assert "Traceback" not in said.err
+
+
+def test_the_plan_says_how_much_in_all_and_what_becomes_of_levels(write, capsys):
+    assert main(["plan", str(write()), "-n", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    # two records of u and v on 2 levels, and their times; halves of 16 columns with a halo of 1 each
+    one = 2 * 2 * 2 * 13 * 10 * 8 + 2 * 8
+    assert [line.split()[-1] for line in lines[2:5]] == [f"{n / 1e6:.2f}" for n in (one, one, 2 * one)]
+    assert "[0, 8)" in lines[2]
+    assert lines[5].startswith("3 epochs, from 2000-01-02 00:00:00")
+    assert "averaged over them, unweighted" in lines[6]
