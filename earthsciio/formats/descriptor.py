@@ -42,7 +42,8 @@ class Descriptor:
         Raises
         ------
         DecodeError
-            If the file was replaced or changed since this object was made.
+            If the file was replaced or changed since this object was made, or while the descriptor was lent:
+            what was read may be a mixture then.
         """
         with self._lock:
             if self._number is None:
@@ -52,6 +53,7 @@ class Descriptor:
             number = self._number
         try:
             yield number
+            self.verify(number)
         finally:
             with self._lock:
                 self._users -= 1
