@@ -65,7 +65,7 @@ class EarthSciIOError(Exception):
     file, variable, epoch, chunk : optional
         What it went wrong with: a path or URL, an on-disk variable name, an epoch or time, a chunk index.
     hint : str, optional
-        What the reader can do about it; appended to the text. Every class has a general one.
+        What the reader can do about it; appended to the text. Most classes have a general one.
     **context
         Anything else worth keeping; each becomes an attribute and part of the text.
     """
@@ -132,9 +132,7 @@ class UnknownReaderOption(EarthSciIOError, ValueError):
 
 
 class DeclarationError(EarthSciIOError, ValueError):
-    """A source, cadence, group or case that contradicts itself."""
-
-    hint = "Correct the declaration"
+    """Source, cadence, group or case that contradicts itself; the raiser may know what to write instead."""
 
 
 class FileFormatError(EarthSciIOError, OSError):
@@ -246,7 +244,7 @@ class IntegrityError(FetchError):
 class OfflineError(FetchError):
     """Something that needs the network was asked for in offline mode."""
 
-    hint = "Unset EARTHSCI_OFFLINE, or warm the cache first"
+    hint = "Warm the cache first, or don't ask for offline mode (the variable EARTHSCI_OFFLINE does, too)"
 
 
 class CacheMiss(OfflineError, FileNotFoundError):
@@ -268,7 +266,7 @@ class CacheMiss(OfflineError, FileNotFoundError):
             "not in the cache, and offline",
             resolved_url=resolved_url,
             key=key,
-            hint="Warm the cache while the network is reachable (earthsciio warm), or unset EARTHSCI_OFFLINE",
+            hint="Warm the cache while the network is reachable (earthsciio warm)",
         )
 
 

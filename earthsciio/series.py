@@ -305,6 +305,10 @@ class FileSeries:
             return self._resolved(cadence, placed, self._sample(cadence, placed, abort))
         except Absent as absent:
             return self._substituted(cadence, placed, absent, abort)
+        except EarthSciIOError as error:
+            if error.epoch is None:
+                error.epoch = cadence.calendar.text(placed.anchor)
+            raise
 
     def _resolved(
         self,

@@ -37,10 +37,10 @@ _FORMS: Final[dict[type, tuple[tuple[type, ...], str]]] = {
 }
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
     """Suggest the nearest of some names and list them all, as a hint."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     guess = f"Did you mean {near[0]!r}? " if near else ""
     return f"{guess}There are: {', '.join(names)}" if names else ""
 
@@ -126,7 +126,8 @@ class _Check:
             case shapes.VarTupleType(), str():
                 hint = f"Write [{value}]"
             case shapes.LiteralType(values=values), str():
-                hint = nearest(value, map(str, values))
+                # a word of a few that mean different things: "backward" is no misspelt "forward"
+                hint = nearest(value, map(str, values), cutoff=0.75)
         return self.document.error(key, f"expected {expected}, got {_describe(value)}", hint=hint)
 
 

@@ -67,4 +67,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(f"usage: {sys.argv[0]} WINDS_FOLDER")
     main(Path(sys.argv[1]))

@@ -204,8 +204,10 @@ def _warm(job: _Job, cache: Cache, meter: Meter, args: argparse.Namespace) -> in
         print(job.prefix + _summary(finished, seconds))
         for each in stood_in:
             print(job.prefix + _told(each))
+        failed = {redact(each.file.url) for each in finished if each.status == "failed"}  # told already
         for source, url, text in faults:
-            print(f"{job.prefix}not ready: {source}: {url}: {text}")
+            if url not in failed:
+                print(f"{job.prefix}not ready: {source}: {url}: {text}")
         print(f"{job.prefix}offline ready: {'yes' if ready else 'no'}")
     return 0 if ready and all(each.error is None for each in finished) else 1
 

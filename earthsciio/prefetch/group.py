@@ -129,6 +129,11 @@ class PrefetchGroup:
         depth = _at_least(0, "depth", depth)
         threaded = self._workers > 0 and depth > 0
         ahead = (depth if threaded else 0) if fetch_ahead is None else fetch_ahead
+        if not isinstance(members, Mapping):
+            raise DeclarationError(
+                f"members is a mapping of names to providers, not {type(members).__name__}",
+                hint="Write {'wind': provider}",
+            )
         self._members = dict(sorted(members.items()))
         if self._members:
             self._clip = as_clip(clip, next(iter(self._members.values())).calendar)

@@ -49,7 +49,10 @@ class EpochSample(Mapping[str, Sample]):
         self._samples = dict(sorted(samples.items()))
 
     def __getitem__(self, key: str) -> Sample:
-        return self._samples[key]
+        try:
+            return self._samples[key]
+        except KeyError:
+            raise KeyError(f"there is no member {key!r}; there are {list(self._samples)}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._samples)

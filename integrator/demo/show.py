@@ -189,12 +189,17 @@ def _run(case: Path, ranks: int) -> Outcome:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     if done.returncode:
-        raise EarthSciIOError(
-            f"the run of {case} ended with {done.returncode}:\n{done.stderr or done.stdout}"
-        )
+        raise EarthSciIOError(f"the run of {case} ended with {done.returncode}: {_told(done)}")
     outcome: Outcome = pickle.loads(saved.read_bytes())  # noqa: S301 - the run's own
     saved.unlink()
     return outcome
+
+
+def _told(done: subprocess.CompletedProcess[str]) -> str:
+    """Give the error of a run, which may stand between what a launcher says; else its last line."""
+    lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("integrator: error: ")]
+    return (errors or lines[-1:] or ["it said nothing"])[0].removeprefix("integrator: error: ")
 
 
 def _report(folder: Path, real: Outcome, fine: Outcome) -> None:

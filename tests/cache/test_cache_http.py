@@ -194,6 +194,7 @@ def test_a_server_that_stays_in_trouble_is_given_up(server, cache, naps):
     with pytest.raises(TransportError, match=r"500.*5 attempts") as caught:
         cache.fetch(server.url("/a.nc"))
     assert (caught.value.status, caught.value.file) == (500, server.url("/a.nc"))
+    assert str(caught.value).count(TransportError.hint) == str(caught.value).count("file=") == 1
     assert len(server.requests) == 5
 
 

@@ -140,6 +140,7 @@ def test_sizes(load, text, bytes_):
         ("sweep: {snapshots: 0}", "sweep.snapshots", "expected 1 or more"),
         ("sweep: adjoint", "sweep", "expected a mapping, got the text 'adjoint'"),
         ("sweep: {direction: forwards}", "sweep.direction", "Did you mean 'forward'"),
+        ("sweep: {direction: backward}", "sweep.direction", r"'backward'.*\]\. There are: adjoint, forward"),
         ("cache: {offline: yes}", "cache.offline", "expected true or false, got the text 'yes'.*Write true"),
         ("scatter: {mode: nodes}", "scatter.mode", "Did you mean 'node'"),
         ("time: {start: 2001-01-31}", "time.start", "no time '2001-01-31' in the calendar 360_day"),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from earthsciio.errors import DeclarationError, EarthSciIOError
 from integrator.cli import main, run
+from integrator.demo.show import _told
 from integrator.figures import Figures
 from integrator.report import summary
 from integrator.run import Outcome
@@ -69,6 +73,22 @@ def test_a_mistake_in_the_model_names_its_line(write_case, command, old, new, ke
         main(["--debug", command, str(case)])
     assert caught.value.context["key"] == key
     assert caught.value.context["line"] in (8, 9)
+
+
+def test_the_demonstration_tells_a_run_s_error_without_its_traceback():
+    said = ["Traceback (most recent call last):", "integrator: error: no wind", "rank 2 was aborted", ""]
+    done = subprocess.CompletedProcess([], 1, "", "\n".join(said))
+    assert _told(done) == "no wind"
+    done.stderr = "Traceback (most recent call last):\n  ...\nModuleNotFoundError: No module named 'x'\n"
+    assert _told(done) == "ModuleNotFoundError: No module named 'x'"
+
+
+def test_the_driver_to_copy_says_how_to_call_it():
+    script = Path(__file__).parents[2] / "scripts" / "drive_tracer.py"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("usage: ")
+    assert "WINDS_FOLDER" in done.stderr
 
 
 def test_no_pictures_are_drawn_that_nobody_wants(write_case, tmp_path):

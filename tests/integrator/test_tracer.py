@@ -211,10 +211,10 @@ def test_samples_and_partitions_that_do_not_fit_are_refused():
         model.forward(q, bracket(g, *winds(g, 3), times=(0.0, 1.0, 2.0)), 0.0, DAY)
     late = bracket(g, u, v, times=(DAY, 2 * DAY))
     mixed = EpochSample(0, {"u": bracket(g, u, v)["u"], "v": late["v"]})
-    with pytest.raises(DeclarationError, match="that of 'u' of .* that of 'v' of .*alike"):
+    with pytest.raises(DeclarationError, match=r"that of 'u' of .* that of 'v' of .*alike"):
         model.forward(q, mixed, 0.0, DAY)
     on_levels = NativeDataset({"u": NativeField(np.zeros((2, 3, 13, 18)), ("time", "lev", "lat", "lon"))})
-    with pytest.raises(DeclarationError, match="has levels.*transform=column_mean"):
+    with pytest.raises(DeclarationError, match=r"has levels.*transform=column_mean"):
         model.forward(q, EpochSample(0, {**late, "u": Sample(on_levels, 0.0, changed=True)}), 0.0, DAY)
     with pytest.raises(DeclarationError, match="as from Grid"):
         TracerModel(g, Partition((Dim("lat", 13), Dim("lon", 16)), 1), step=1.0)

@@ -56,6 +56,15 @@ def test_take_gives_what_refresh_gives(order, mode):
 
 
 # spec: G1.1
+def test_a_member_that_is_not_there_is_answered_with_those_that_are():
+    with PrefetchGroup({"wind": FakeSource(2), "rain": FakeSource(2)}) as group:
+        group.start("forward")
+        epoch = group.take(0)
+        with pytest.raises(KeyError, match=r"no member 'winds'; there are \['rain', 'wind'\]"):
+            epoch["winds"]
+        assert "winds" not in epoch
+
+
 def test_keys_are_served_in_sorted_order():
     members = {key: FakeSource(2) for key in "cab"}
     started = []
@@ -584,6 +593,8 @@ def test_what_cannot_make_a_group_is_refused_by_name():
         PrefetchGroup({"a": FakeSource(2), "b": other})
     with pytest.raises(DeclarationError, match="at least one member"):
         PrefetchGroup({})
+    with pytest.raises(DeclarationError, match=r"a mapping of names to providers, not list.*Write {'wind'"):
+        PrefetchGroup([FakeSource(2)])
     for wrong in ({"depth": -1}, {"workers": -1}, {"max_bytes": 0}, {"fetch_ahead": -1}, {"depth": 1.5}):
         with pytest.raises(DeclarationError, match=next(iter(wrong))):
             PrefetchGroup({"a": FakeSource(2)}, **wrong)

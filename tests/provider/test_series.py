@@ -86,8 +86,9 @@ def test_a_missing_file_is_an_error_of_its_own_samples_that_names_it(tmp_path):
     assert first(source.sample_at(START)) == [0, 1]
     assert first(source.sample_at(START + 2 * DAY)) == [16, 17]
     for t in (START + DAY, START + DAY - HOUR):  # the second needs it as successor
-        with pytest.raises(MissingFile, match=r"20200102\.nc"):
+        with pytest.raises(MissingFile, match=r"20200102\.nc") as caught:
             source.sample_at(t)
+        assert caught.value.epoch in ("2020-01-02 00:00:00", "2020-01-01 21:00:00")  # the anchor in force
 
 
 # spec: P4.2

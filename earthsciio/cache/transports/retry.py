@@ -102,5 +102,5 @@ def persist(
 
 def _given_up(error: TransportError, why: str) -> TransportError:
     if why:
-        error.args = (f"{error} ({why})",)
+        error.args = (f"{error.args[0]} ({why})",)
     return error
