@@ -261,16 +261,15 @@ class _Look:
 
     def _look_for_files(self, lo: int, hi: int) -> None:
         """Say which local files are not there, those aside that something stands in for."""
-        every = self.series.files(lo, hi)
+        every = {file.url: file for file in self.series.files(lo, hi)}
         absent = [
-            file.url
-            for file in every
-            if file.in_place and not file.may_be_absent and not Path(file.url).exists()
+            url
+            for url, file in every.items()
+            if file.in_place and not file.may_be_absent and not Path(url).exists()
         ]
         if absent:
-            named, more = ", ".join(absent[: _LISTED[0]]), len(absent) - _LISTED[0]
-            and_more = f", and {more} more" if more > 0 else ""
-            self.report.problems.append(f"{len(absent)} of {len(every)} files not there: {named}{and_more}")
+            named = absent if len(absent) <= _LISTED[0] else [*absent[: _LISTED[0] - 1], "...", absent[-1]]
+            self.report.problems.append(f"{len(absent)} of {len(every)} files not there: {', '.join(named)}")
 
     def _doubt_last_bracket(self, cadence: Cadence, anchor: int, resolved: Resolved) -> None:
         """Say so where the last sample is one record twice, for want of a successor."""

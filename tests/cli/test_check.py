@@ -77,6 +77,17 @@ def test_a_missing_file_between_the_first_and_the_last_is_a_problem_told_once(
     assert report["sources"][0]["problems"] == [f"1 of 3 files not there: {tmp_path / 'u.20000102.nc'}"]
 
 
+def test_of_many_missing_files_the_first_and_the_last_are_named(check, case, tmp_path):
+    edit(case, "end: 2000-01-03", "end: 2000-02-01")
+    for day in (1, 2):
+        (tmp_path / f"u.200001{day:02d}.nc").unlink()
+    (problem,) = check(case)[1]["sources"][0]["problems"]
+    assert problem.startswith("31 of 31 files not there: ")
+    for day in ("01", "02", "31"):
+        assert f"u.200001{day}.nc" in problem
+    assert "u.20000103.nc" not in problem
+
+
 def test_a_file_that_can_not_be_had_is_told_once(check, case, tmp_path):
     edit(case, "url: u.%Y%m%d.nc", "url: https://example.invalid/%Y%m%d.nc")
     with case.open("a") as file:
