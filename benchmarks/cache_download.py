@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from harness import Group, Report
+from harness import Group, Report, status
 
 from earthsciio.cache import Cache
 from earthsciio.filelist import SourceFile
@@ -80,12 +80,6 @@ def server(size: int, rate: float | None) -> Iterator[str]:
     finally:
         process.terminate()
         process.join()
-
-
-def status(name: str) -> int:
-    """Give VmRSS or VmHWM (the most it ever was) of this process, in bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
 def in_folder(way: Callable[[Path], set[str]], digests: set[str]) -> Callable[[], None]:

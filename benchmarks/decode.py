@@ -405,24 +405,18 @@ def threads(report: Report, folder: Path, levels: int, repeats: int) -> None:
     report.check("beside pure Python over alone", beside, 1.15, at_least=False)
 
 
-def peak_rss(field: str) -> int:
-    """Read this program's memory in bytes; rusage would count what its parent had before it began."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))
-
-
 def memory(report: Report, folder: Path, levels: int) -> None:
     """Measure peak memory in a process of its own."""
     source = decode_inputs.levels(folder, "0.55", True, levels)
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "import decode, decode_inputs, pathlib\n"
+        "import decode, decode_inputs, harness, pathlib\n"
         "source = decode_inputs.levels(pathlib.Path(sys.argv[2]), '0.55', True, int(sys.argv[3]))\n"
         "ours = decode.Ours(source)\n"
         "ours.fresh([[decode.Span(0, 1), decode.Span(0, 2), decode.Span(0, 9), decode.Span(0, 9)]])\n"
-        "before = decode.peak_rss('VmRSS')\n"
+        "before = harness.status('VmRSS')\n"
         "requests = ours.fresh()\n"
-        "print(decode.peak_rss('VmHWM') - before)\n"
+        "print(harness.status('VmHWM') - before)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(HERE), str(folder), str(levels)],

@@ -22,7 +22,7 @@ from pathlib import Path
 from time import perf_counter
 
 from forcing import Forcing
-from harness import Group, Report
+from harness import Group, Report, status
 
 from earthsciio.prefetch import PrefetchGroup
 
@@ -30,12 +30,6 @@ HERE = Path(__file__).parent
 DEPTHS = (1, 2, 3)
 #: Compute of the slots, in turn, over the decode of a sample; 1.3 on the average.
 CONSUMERS = {"even": (1.3,), "uneven": (0.3, 2.3), "bursts": (0.3, 0.3, 3.3)}
-
-
-def status(name: str) -> int:
-    """Give VmRSS or VmHWM (the most it ever was) of this process, in bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
 def one(

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Group", "Report", "compare"]
+__all__ = ["Group", "Report", "compare", "status"]
 
 SCHEMA = "earthsciio/benchmark/v1"
 _PACKAGES = (
@@ -172,6 +172,12 @@ class Report:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=1))
         print(f"\nwrote {path}")
+
+
+def status(name: str) -> int:
+    """Give VmRSS or VmHWM (the most it ever was) in bytes; rusage would count what the parent had."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
 def _probe() -> float:

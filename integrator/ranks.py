@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RankError",
     "agree",
+    "agreed",
     "broadcast",
     "gather",
     "gather_objects",
@@ -46,10 +47,13 @@ __all__ = [
 
 #: Seconds between the traceback and Abort: the launcher drops output it has not read when it kills the job.
 _FLUSH_S = 0.2
-#: Seconds that other ranks leave to the one that has most to say; by then it has ended the job.
-_TURN_S = 0.5
+#: Seconds that the others leave to the rank an agreed error comes from: it tells it, and ends the job.
+_PATIENCE_S = 4.0
 #: Seconds after which a process that Abort did not end is ended without MPI's help.
 _ABORT_S = 5.0
+
+
+_Result = TypeVar("_Result")
 
 
 class RankError(EarthSciIOError, RuntimeError):
@@ -121,6 +125,20 @@ def agree(comm: MPI.Comm | None, error: Exception | None, rank: int | None = Non
     if error is not None and mine and type(agreed) is type(error):
         raise error  # the original, for its traceback
     raise agreed from error
+
+
+def agreed(comm: MPI.Comm | None, act: Callable[[], _Result], rank: int | None = None) -> _Result:
+    """Do something on this rank, give its result, and make an error of any rank that of all; collective.
+
+    `rank` as for :func:`agree`, whose errors it raises.
+    """
+    result, failure = None, None
+    try:
+        result = act()
+    except Exception as error:  # noqa: BLE001 - whatever it is, all ranks must learn of it
+        failure = error
+    agree(comm, failure, rank)
+    return cast("_Result", result)
 
 
 def pack_error(error: Exception, rank: int) -> bytes:
@@ -209,7 +227,7 @@ def install_excepthooks(comm: MPI.Comm, *, brief: str | None = None) -> Callable
 
     The rank's traceback is printed to stderr, then the job is aborted with exit code 1. Threads that are
     still alive don't delay it. ``SystemExit`` is no such exception: a rank that calls ``sys.exit`` alone
-    leaves the others waiting, so agree first. An error that many ranks meet is told by one of them.
+    leaves the others waiting, so agree first. An error that was agreed on is told by the rank it comes from.
 
     Parameters
     ----------
@@ -241,21 +259,19 @@ def install_excepthooks(comm: MPI.Comm, *, brief: str | None = None) -> Callable
 
 
 def _abort(comm: MPI.Comm, error: BaseException, thread: str, brief: str | None) -> None:
+    rank = comm.Get_rank()
+    agreed_on = getattr(error, "raised_on", rank) != rank
+    if agreed_on:
+        time.sleep(_PATIENCE_S)  # it may have been caught where it comes from; then it is told here
     # os._exit also works where Abort hangs; the launcher then notices a rank that died without MPI_Finalize
     watchdog = threading.Timer(_ABORT_S, os._exit, (1,))
     watchdog.daemon = True
     watchdog.start()
-    rank = comm.Get_rank()
-    # an agreed error ends every rank, but only the one it comes from has a traceback worth reading; one that
-    # every rank met by itself is told by the first
-    origin = getattr(error, "raised_on", None)
-    if rank != (origin or 0):
-        time.sleep(_TURN_S)
     if brief is not None and isinstance(error, EarthSciIOError):
         text = f"{brief}: error: {' '.join(str(error).split())}\n"
     else:
-        agreed = origin not in (None, rank)
-        lines = traceback.format_exception_only(error) if agreed else traceback.format_exception(error)
+        # only where it comes from it has a traceback worth reading
+        lines = traceback.format_exception_only(error) if agreed_on else traceback.format_exception(error)
         text = f"rank {rank}, {thread}: uncaught exception, the job ends\n{''.join(lines)}"
     sys.stdout.flush()
     sys.stderr.write(text)  # in one piece, so that ranks don't mix their lines

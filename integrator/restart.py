@@ -10,13 +10,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from earthsciio.errors import DeclarationError, FileFormatError
 
-from .ranks import agree, broadcast
+from .ranks import agreed, broadcast
 
 if TYPE_CHECKING:
     from earthsciio.fields import Array
@@ -57,13 +56,12 @@ class Restart:
             If the file can't be written; the previous one is still there.
         """
         whole = self._blocks.gather(state)
-        error: Exception | None = None
-        if whole is not None:
-            try:
+
+        def write() -> None:
+            if whole is not None:
                 self._write(epoch=np.int64(epoch), state=whole, boundaries=np.asarray(boundaries, np.float64))
-            except OSError as failed:
-                error = failed
-        agree(self._blocks.comm, error)
+
+        agreed(self._blocks.comm, write)
 
     def load(self, boundaries: Sequence[float]) -> tuple[int, Array] | None:
         """Give the epoch to go on with and its initial state; None where there is no file.
@@ -75,14 +73,11 @@ class Restart:
         FileFormatError
             If it is no restart file.
         """
-        found: tuple[int, Array] | None = None
-        error: Exception | None = None
-        if self._blocks.rank == 0:
-            try:
-                found = self._read(np.asarray(boundaries, np.float64))
-            except (OSError, DeclarationError) as failed:
-                error = failed
-        agree(self._blocks.comm, error)
+
+        def read() -> tuple[int, Array] | None:
+            return None if self._blocks.rank else self._read(np.asarray(boundaries, np.float64))
+
+        found = agreed(self._blocks.comm, read)
         mine = None if self._blocks.rank else np.int64(-1 if found is None else found[0]).tobytes()
         epoch = int(np.frombuffer(broadcast(self._blocks.comm, mine), np.int64)[0])
         if epoch < 0:
@@ -112,8 +107,11 @@ class Restart:
                 epoch, state, theirs = int(file["epoch"]), file["state"], file["boundaries"]
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, EOFError, BadZipFile) as error:
-            raise FileFormatError("not a restart file", file=self.path) from error
+        except Exception as error:  # damage makes NumPy and zipfile raise almost anything
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the system's
+            hint = "Remove it to start from the beginning"
+            raise FileFormatError("not a restart file", file=self.path, hint=hint) from error
         if not np.array_equal(theirs, boundaries):
             raise DeclarationError("the restart file is of a run with other epochs", file=self.path)
         if state.shape != self._blocks.partition.shape:

@@ -25,7 +25,7 @@ from .checks import check_model, read_grid, set_up
 from .figures import Figures, figures_of
 from .models.setup import ModelSetup
 from .pictures import Lane
-from .ranks import agree, broadcast, gather_objects
+from .ranks import agreed, broadcast, gather_objects
 from .restart import Restart
 from .scatter import OwnForcing, ReaderForcing, open_forcing
 from .sweep import Interval, SweepReport, SweepResult, adjoint, forward, gather_reports
@@ -106,7 +106,7 @@ class CaseRun:
     """
 
     def __init__(self, case: Case, comm: MPI.Intracomm | None = None) -> None:
-        check_model(case)
+        agreed(comm, lambda: check_model(case))
         self.case = case
         self.comm = comm
         self.rank = 0 if comm is None else comm.Get_rank()
@@ -115,18 +115,12 @@ class CaseRun:
             name: provider for name, provider in case.providers(self.cache).items() if not provider.is_const
         }
         grid = self._shared(lambda: read_grid(case, self.cache))
-        self.setup: ModelSetup = set_up(case, grid.axes, comm)
+        self.setup: ModelSetup = agreed(comm, lambda: set_up(case, grid.axes, comm))
         self.blocks = Blocks(self.setup.partition, comm)
 
     def _shared(self, act: Callable[[], Any]) -> Any:
         """Do something on rank 0 and give its result to all, or its error."""
-        result, failure = None, None
-        if self.rank == 0:
-            try:
-                result = act()
-            except Exception as error:  # noqa: BLE001 - whatever it is, all ranks must learn of it
-                failure = error
-        agree(self.comm, failure)
+        result = agreed(self.comm, lambda: act() if self.rank == 0 else None)
         return pickle.loads(  # noqa: S301 - sent by rank 0 of this job
             broadcast(self.comm, pickle.dumps(result) if self.rank == 0 else None)
         )

@@ -10,7 +10,7 @@ learn it from what they are sent. Ranks that wait for the reader sleep.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -24,7 +24,7 @@ from earthsciio.selection import Window
 from .forcing import EpochOrder
 from .parcels import Parcel, Receiver, Sender, entries, freeze, per_window
 from .partition import node_groups
-from .ranks import agree, broadcast, gather
+from .ranks import agreed, broadcast, gather
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -92,22 +92,23 @@ class _Course:
     def __init__(self, epochs: int) -> None:
         self._count = epochs
         self._epochs: list[int] | None = None
+        self._next = 0
         self._closed = False
 
-    def start(self, order: EpochOrder) -> None:
-        forward = range(self._count)
-        known: dict[str, Sequence[int]] = {"forward": forward, "reverse": forward[::-1]}
-        self._epochs = list(known[order] if isinstance(order, str) else order)
+    def start(self, order: str | list[int]) -> None:
+        forward = list(range(self._count))
+        known = {"forward": forward, "reverse": forward[::-1]}
+        self._epochs, self._next = known[order] if isinstance(order, str) else order, 0
 
     def check(self, k: int) -> None:
         self.check_open()
         if self._epochs is None:
             raise GroupStateError(f"take({k}) before start()", hint="Declare the order with start()")
-        if not self._epochs:
+        if self._next == len(self._epochs):
             raise OrderError("the order has ended", epoch=k, hint="start() a new one")
-        if k != self._epochs[0]:
+        if k != self._epochs[self._next]:
             raise OrderError(
-                f"take({k}), but the next epoch of the order is {self._epochs[0]}", epoch=k,
+                f"take({k}), but the next epoch of the order is {self._epochs[self._next]}", epoch=k,
                 hint="All ranks take the epochs of the order, one after the other",
             )  # fmt: skip
 
@@ -116,8 +117,7 @@ class _Course:
             raise GroupStateError("the forcing is closed", hint="Open a new one")
 
     def advance(self) -> None:
-        if self._epochs:
-            del self._epochs[0]
+        self._next += 1
 
     def close(self) -> None:
         self._closed = True
@@ -184,14 +184,15 @@ class OwnForcing:
     def start(self, order: EpochOrder) -> None:
         """Declare the order; see :class:`~integrator.forcing.Forcing`."""
         self._course.check_open()
-        _agreed(self._comm, lambda: self.group.start(_order(order)))
-        self._course.start(order)
+        epochs = order if isinstance(order, str) else list(order)
+        agreed(self._comm, lambda: self.group.start(epochs))
+        self._course.start(epochs)
 
     def take(self, k: int) -> EpochSample:
         """Take the next epoch; see :class:`~integrator.forcing.Forcing`."""
         self._course.check(k)
         self._taken.check_free(k)
-        epoch = _agreed(self._comm, lambda: self.group.take(k))
+        epoch = agreed(self._comm, lambda: self.group.take(k))
         self._course.advance()
         return self._taken.hand_over(k, epoch)
 
@@ -252,7 +253,7 @@ class ReaderForcing:
             self.group = PrefetchGroup(members, windows=mine, **group)
             return self.group.boundaries()
 
-        boundaries = _agreed(comm, build)
+        boundaries = agreed(comm, build)
         self._boundaries: list[Time] = pickle.loads(  # noqa: S301 - likewise
             broadcast(node.comm, None if boundaries is None else pickle.dumps(boundaries))
         )
@@ -265,9 +266,9 @@ class ReaderForcing:
     def start(self, order: EpochOrder) -> None:
         """Declare the order; see :class:`~integrator.forcing.Forcing`."""
         self._course.check_open()
-        group = self.group
-        _agreed(self._comm, lambda: None if group is None else group.start(_order(order)))
-        self._course.start(order)
+        group, epochs = self.group, order if isinstance(order, str) else list(order)
+        agreed(self._comm, lambda: None if group is None else group.start(epochs))
+        self._course.start(epochs)
         self._sender.start()
         self._receiver.start()
 
@@ -288,7 +289,7 @@ class ReaderForcing:
 
         rank = self._comm.Get_rank()
         try:
-            epoch, parcels = _agreed(self._readers, act, rank)
+            epoch, parcels = agreed(self._readers, act, rank)
         except Exception as error:
             self._sender.fail(k, error, rank)
             raise
@@ -313,21 +314,6 @@ class ReaderForcing:
         if self._readers is not None:
             self._readers.Free()
         self._node.Free()
-
-
-def _agreed(comm: MPI.Comm | None, act: Callable[[], Any], rank: int | None = None) -> Any:
-    """Do something on this rank, then learn whether any rank failed; collective. `rank`: see `agree`."""
-    result, failure = None, None
-    try:
-        result = act()
-    except Exception as error:  # noqa: BLE001 - whatever it is, all ranks must learn of it
-        failure = error
-    agree(comm, failure, rank)
-    return result
-
-
-def _order(order: EpochOrder) -> Any:
-    return order if isinstance(order, str) else list(order)
 
 
 def _arrays(sample: EpochSample) -> Iterator[Array]:

@@ -45,13 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
         from integrator.ranks import install_excepthooks
 
         install_excepthooks(comm, brief=None if arguments.debug else "integrator")
-    from earthsciio.declare import load_case
+    from integrator.ranks import agreed
     from integrator.run import run_case
 
-    case = load_case(arguments.case)
-    folder = arguments.out or (None if case.output.folder is None else Path(case.output.folder))
-    plots = case.output.plots if arguments.plots is None else arguments.plots
-    _check_extras(case, arguments.sweep, plots=plots and folder is not None)
+    case, folder, plots = agreed(comm, lambda: _prepare(arguments))
     outcome = run_case(case, comm, direction=arguments.sweep, measure=arguments.measure)
     if outcome is None:
         return 0
@@ -61,15 +58,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check_extras(case: Case, sweep: str | None, *, plots: bool) -> None:
-    """Miss an optional package before the run, not after it."""
-    needs_schedule = (sweep or case.sweep.direction) == "adjoint"
+def _prepare(arguments: argparse.Namespace) -> tuple[Case, Path | None, bool]:
+    """Read the case; miss an optional package before the run, not after it."""
+    from earthsciio.declare import load_case
+
+    case = load_case(arguments.case)
+    folder = arguments.out or (None if case.output.folder is None else Path(case.output.folder))
+    plots = folder is not None and (case.output.plots if arguments.plots is None else arguments.plots)
+    needs_schedule = (arguments.sweep or case.sweep.direction) == "adjoint"
     if needs_schedule and find_spec("checkpoint_schedules") is None:
         raise EarthSciIOError("an adjoint sweep needs checkpoint-schedules", hint=MPI_EXTRA)
     if plots and find_spec("matplotlib") is None:
         raise EarthSciIOError(
             "pictures need matplotlib", hint="pip install 'earthsci-forcing[plot]', or run with --no-plots"
         )
+    return case, folder, plots
 
 
 def _tell(name: str, outcome: Outcome, folder: Path | None, *, plots: bool) -> None:

@@ -15,7 +15,7 @@ from time import perf_counter
 from earthsciio import EarthSciIOError, load_case
 from earthsciio.decode import jit_stats
 from integrator.launch import mpiexec
-from integrator.report import HEADINGS, row, summary, text_table, write_pictures
+from integrator.report import HEADINGS, LEGEND, row, summary, text_table, write_pictures
 from integrator.run import Outcome
 
 from .inputs import Refinement, fetch_winds, refine
@@ -32,10 +32,9 @@ _REPORT = """\
 
 {table}
 
-*decode s* is summed over decoding threads; *AU* is the time of the model alone over the time of the run, and
-*hidden* the share of a synchronous decode that cost the run no time, both without the first wait, which
-nothing can hide. They come from reference runs of the same case in the same job. *n/a*: decoding is less
-than a tenth of computing. In *model sleeping* the model sleeps as long as it would compute, as the host
+{legend}
+
+In *model sleeping* the model sleeps as long as it would compute, as the host
 does while an accelerator steps. In the rows above it the ranks compute themselves ({ranks} ranks on {cores}
 cores here): where there are as many of them as cores, decoding takes from the model every second it needs,
 and nothing can be hidden.
@@ -215,6 +214,7 @@ def _report(folder: Path, real: Outcome, fine: Outcome) -> None:
     (folder / "refined").mkdir(exist_ok=True)
     write_pictures(folder / "refined", "A tracer in refined winds", fine)
     text = _REPORT.format(
+        legend=LEGEND,
         ranks=fine.figures.ranks,
         cores=os.cpu_count(),
         table=text_table(rows, markdown=True),

@@ -201,6 +201,13 @@ def other_epoch(folder: Path) -> list[str]:
             forcing.take(2)
         except GroupStateError as error:
             seen.append(str(error))
+    forcing = open_forcing(run.members, window, comm, mode="root", clip=run.case.clip)
+    forcing.start([2, 1] if comm.rank == comm.size - 1 else [1, 2])
+    try:
+        forcing.take(2 if comm.rank == comm.size - 1 else 1)
+    except GroupStateError as error:
+        seen.append(str(error))
+    forcing.close()
     run.close()
     return comm.allgather("; ".join(seen))
 

@@ -45,6 +45,7 @@ def test_a_wrong_take_and_one_after_close_are_told_at_once_to_the_rank_that_does
     assert first == second
     assert first.count("the forcing is closed") == 2
     assert last.count("take(4), but the next epoch of the order is 2") == 2
+    assert "take(2) on this rank, but its node's reader takes epoch 1" in last
 
 
 @pytest.mark.mpiexec
