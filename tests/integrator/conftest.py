@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
+from synthetic import write_winds
 
 _CASE = """\
 case: synthetic
@@ -32,26 +31,7 @@ def write_case(tmp_path) -> WriteCase:
     def write(
         start: str = "{lat: 20, lon: 100, radius: 60}", target: str = "{lat: [-60, 60], lon: [-90, 120]}"
     ) -> Path:
-        rng = np.random.default_rng(7)
-        for name in ("u", "v"):
-            with h5py.File(tmp_path / f"{name}.nc", "w", track_order=True) as file:
-                scales = {
-                    "time": (np.arange(7) * 3.0, "hours since 2001-02-27 21:00"),
-                    "lat": (np.linspace(90, -90, 13), "degrees_north"),
-                    "lon": (np.arange(17) * 360 / 17, "degrees_east"),
-                }
-                wind = file.create_dataset(
-                    name,
-                    data=rng.normal(3, 8, (7, 13, 17)).astype("f4"),
-                    chunks=(1, 5, 6),
-                    compression=1,
-                    shuffle=True,
-                )
-                for axis, (dim, (values, units)) in enumerate(scales.items()):
-                    file[dim] = values
-                    file[dim].attrs["units"] = units
-                    file[dim].make_scale(dim)
-                    wind.dims[axis].attach_scale(file[dim])
+        write_winds(tmp_path, records=7, columns=17, since="2001-02-27 21:00")
         path = tmp_path / "case.yaml"
         path.write_text(_CASE.format(start=start, target=target), encoding="utf-8")
         return path

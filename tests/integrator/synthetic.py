@@ -1,7 +1,10 @@
-"""Winds made up in memory, behind the Forcing protocol: what the model and sweep tests run on."""
+"""Winds made up: in memory behind the Forcing protocol, for the model and sweep tests, and in files."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import h5py
 import numpy as np
 
 from earthsciio.fields import NativeDataset, NativeField
@@ -21,6 +24,25 @@ def winds(grid, records, seed=0):
     rng = np.random.default_rng(seed)
     shape = (records, grid.lat.size, grid.lon.size)
     return 5 + 10 * rng.standard_normal(shape), 8 * rng.standard_normal(shape)
+
+
+def write_winds(folder: Path, records: int, columns: int, since: str) -> None:
+    """Write u.nc and v.nc: compressed, three-hourly, on 13 latitudes from the north."""
+    rng = np.random.default_rng(7)
+    for name in ("u", "v"):
+        with h5py.File(folder / f"{name}.nc", "w", track_order=True) as file:
+            scales = {
+                "time": (np.arange(records) * 3.0, f"hours since {since}"),
+                "lat": (np.linspace(90, -90, 13), "degrees_north"),
+                "lon": (np.arange(columns) * 360 / columns, "degrees_east"),
+            }
+            data = rng.normal(3, 8, (records, 13, columns)).astype("f4")
+            wind = file.create_dataset(name, data=data, chunks=(1, 5, 6), compression=1, shuffle=True)
+            for axis, (dim, (values, units)) in enumerate(scales.items()):
+                file[dim] = values
+                file[dim].attrs["units"] = units
+                file[dim].make_scale(dim)
+                wind.dims[axis].attach_scale(file[dim])
 
 
 def sample(k, u, v, times):

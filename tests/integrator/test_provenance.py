@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-import h5py
-import numpy as np
 import pytest
+from synthetic import write_winds
 
 from earthsciio.cache import cache_key, sha256_file
 from integrator.cli import main
@@ -30,20 +29,7 @@ PLAIN = '{start: "2001-01-01", frequency: PT3H, end: "2001-01-01T12:00", records
 
 @pytest.fixture
 def case(tmp_path):
-    rng = np.random.default_rng(7)
-    for name in ("u", "v"):
-        with h5py.File(tmp_path / f"{name}.nc", "w", track_order=True) as file:
-            scales = {
-                "time": (np.arange(4) * 3.0, "hours since 2001-01-01"),
-                "lat": (np.linspace(90, -90, 13), "degrees_north"),
-                "lon": (np.arange(16) * 360 / 16, "degrees_east"),
-            }
-            wind = file.create_dataset(name, data=rng.normal(3, 8, (4, 13, 16)).astype("f4"))
-            for axis, (dim, (values, units)) in enumerate(scales.items()):
-                file[dim] = values
-                file[dim].attrs["units"] = units
-                file[dim].make_scale(dim)
-                wind.dims[axis].attach_scale(file[dim])
+    write_winds(tmp_path, records=4, columns=16, since="2001-01-01")
     (tmp_path / "case.yaml").write_text(CASE.replace("@", str(tmp_path)))
     return tmp_path
 
