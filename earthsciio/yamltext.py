@@ -18,26 +18,28 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
-from .errors import DeclarationError, EarthSciIOError, FileFormatError, MissingFile
+from .errors import DeclarationError, EarthSciIOError
+from .yamlnodes import DEEPEST, MERGE, PLAIN, TAG, compose, shortened
 
 __all__ = ["CORE_SCALARS", "Document", "Key", "plain_value", "spell"]
 
 #: Where in the data something is: mapping keys and list positions, from the outside in.
 Key: TypeAlias = tuple[str | int, ...]
 
-_TAG: Final = "tag:yaml.org,2002:"
 #: What a plain scalar must look like not to be text, by tag (YAML 1.2, section 10.3.2).
 CORE_SCALARS: Final[dict[str, re.Pattern[str]]] = {
-    _TAG + "null": re.compile(r"~|null|Null|NULL|"),
-    _TAG + "bool": re.compile(r"true|True|TRUE|false|False|FALSE"),
-    _TAG + "int": re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"),
-    _TAG + "float": re.compile(
+    TAG + "null": re.compile(r"~|null|Null|NULL|"),
+    TAG + "bool": re.compile(r"true|True|TRUE|false|False|FALSE"),
+    TAG + "int": re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"),
+    TAG + "float": re.compile(
         r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
     ),
 }
-_PLAIN: Final = "plain"
 _VARIABLE: Final = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\}|\$\{")
-_QUOTES: Final = "Text that starts with { [ % * & ! @ or `, or holds ': ' or ' #', needs quotes"
+#: What an escape can write into quotes, and no file name, URL or message can hold.
+_UNSPEAKABLE: Final = re.compile("[\0\ud800-\udfff]")
+#: Nodes that anchors may repeat in all: thousands of sources that share a mapping, no exponential growth.
+_REPEATED: Final = 100_000
 
 
 def _boolean(text: str) -> bool:
@@ -63,21 +65,10 @@ def plain_value(text: str) -> Any:
     for tag, form in CORE_SCALARS.items():
         if form.fullmatch(text):
             try:
-                return _READ[tag.removeprefix(_TAG)](text)
+                return _READ[tag.removeprefix(TAG)](text)
             except ValueError:  # thousands of digits
                 break
     return text
-
-
-class _Loader(yaml.SafeLoader):
-    """Composes nodes, and leaves what a plain scalar is to be decided after variables are replaced."""
-
-    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> Any:
-        if kind is not yaml.ScalarNode:
-            return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
-        if not implicit[0]:
-            return _TAG + "str"
-        return _TAG + "merge" if value == "<<" else _PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,30 +109,11 @@ class Document:
         FileFormatError
             If it can't be read (also an OSError).
         DeclarationError
-            If it is not YAML, names a key twice, or needs a variable that is not set.
+            If it is not YAML, names a key twice, grows by its anchors without end, or needs a variable that
+            is not set.
         """
         file = Path(path)
-        try:
-            text = file.read_bytes()
-        except FileNotFoundError as error:
-            raise MissingFile("there is no such file", file=file) from error
-        except OSError as error:
-            raise FileFormatError(f"can't be read: {error.strerror}", file=file) from error
-        try:
-            root = yaml.compose(text, Loader=_Loader)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            context = f"{error.context}: " if error.context else ""
-            raise DeclarationError(
-                f"not YAML: {context}{error.problem}",
-                file=file,
-                line=None if mark is None else mark.line + 1,
-                hint=_QUOTES,
-            ) from error
-        except (yaml.YAMLError, RecursionError) as error:
-            raise DeclarationError(f"not YAML: {error}", file=file) from error
-        if not isinstance(root, yaml.MappingNode):
-            raise DeclarationError("the file must hold a mapping (key: value)", file=file, line=1)
+        root = compose(file)
         builder = _Builder(file, environ)
         data = builder.build(root, ())
         return cls(file, data, builder.lines)
@@ -155,7 +127,12 @@ class Document:
     def error(self, key: Key, message: str, *, hint: str | None = None, **context: Any) -> DeclarationError:
         """Make an error that names file, line and key."""
         return DeclarationError(
-            message, file=self.file, line=self.line(key), key=spell(key) or None, hint=hint, **context
+            shortened(message),
+            file=self.file,
+            line=self.line(key),
+            key=spell(key) or None,
+            hint=hint,
+            **context,
         )
 
     @contextmanager
@@ -174,7 +151,7 @@ def spell(key: Key) -> str:
     text = ""
     for step in key:
         text += f"[{step}]" if isinstance(step, int) else f".{step}"
-    return text.removeprefix(".")
+    return shortened(text.removeprefix("."))
 
 
 class _Builder:
@@ -185,12 +162,21 @@ class _Builder:
         self.environ = environ
         self.lines: dict[Key, int] = {(): 1}
         self._open: list[yaml.Node] = []
+        self._seen: set[int] = set()
+        self._repeated = 0
 
     def build(self, node: yaml.Node, key: Key) -> Any:
+        if id(node) in self._seen:  # all nodes live as long as the root
+            self._repeated += 1 + len(node.value) // 100
+        self._seen.add(id(node))
+        if self._repeated > _REPEATED:
+            raise self._error(node, key, f"its anchors repeat more than {_REPEATED} values")
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, key)
         if any(node is outer for outer in self._open):
             raise self._error(node, key, "an anchor that contains itself")
+        if len(self._open) == DEEPEST:
+            raise self._error(node, key, f"nested more than {DEEPEST} deep")
         self._open.append(node)
         try:
             if isinstance(node, yaml.MappingNode):
@@ -205,8 +191,14 @@ class _Builder:
 
     def _mapping(self, node: yaml.MappingNode, key: Key) -> dict[str, Any]:
         data: dict[str, Any] = {}
-        merges = [value for name, value in node.value if name.tag == _TAG + "merge"]
-        for value in merges:
+        merges = [(name, value) for name, value in node.value if name.tag == MERGE]
+        if len(merges) > 1:
+            first = _line(merges[0][0])
+            raise self._error(
+                merges[1][0], key, f"the key '<<' stands twice, first on line {first}",
+                hint="Write <<: [*one, *other]",
+            )  # fmt: skip
+        for _, value in merges:
             # of several mappings the first that has a key gives it
             for each in reversed(value.value if isinstance(value, yaml.SequenceNode) else [value]):
                 if not isinstance(each, yaml.MappingNode):
@@ -214,11 +206,11 @@ class _Builder:
                 data |= self.build(each, key)
         own: set[str] = set()
         for name_node, value_node in node.value:
-            if name_node.tag == _TAG + "merge":
+            if name_node.tag == MERGE:
                 continue
             if not isinstance(name_node, yaml.ScalarNode):
                 raise self._error(name_node, key, "a key must be a plain word")
-            name = str(name_node.value)
+            name = self._spoken(name_node, key)
             here = (*key, name)
             if name in own:
                 first = self.lines[here]
@@ -230,9 +222,9 @@ class _Builder:
 
     def _scalar(self, node: yaml.ScalarNode, key: Key) -> Any:
         text = self._expand(node, key)
-        if node.tag == _PLAIN:
+        if node.tag in (PLAIN, MERGE):  # as a value, << is text
             return plain_value(text)
-        name = node.tag.removeprefix(_TAG)
+        name = node.tag.removeprefix(TAG)
         try:
             return _READ[name](text)
         except KeyError:
@@ -261,9 +253,16 @@ class _Builder:
                 )
             return known
 
-        return _VARIABLE.sub(value, str(node.value))
+        return _VARIABLE.sub(value, self._spoken(node, key))
+
+    def _spoken(self, node: yaml.ScalarNode, key: Key) -> str:
+        text = str(node.value)
+        if found := _UNSPEAKABLE.search(text):
+            raise self._error(node, key, f"the character U+{ord(found[0]):04X} can't stand in text")
+        return text
 
     def _error(self, node: yaml.Node, key: Key, message: str, *, hint: str | None = None) -> DeclarationError:
+        message = shortened(message)
         return DeclarationError(message, file=self.file, line=_line(node), key=spell(key) or None, hint=hint)
 
 

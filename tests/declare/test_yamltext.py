@@ -111,6 +111,13 @@ def test_an_anchor_that_contains_itself_is_an_error(read):
         ("a: 1\nb: !!python/none x\n", 2, "means nothing here"),
         ("a: 1\nb: !!int x\n", 2, "can't read 'x' as int"),
         ("a: 1\n? [b]\n: 2\n", 2, "plain word"),
+        ("a:\n\t- 1\n", 2, "Use spaces, not tabs"),
+        ("a: 'b\nc: 1\nd: 2\n", 1, "Close the quotes"),
+        ("a: 1\nb: x\0y\n", 2, "U\\+0000 can't stand"),
+        ('a: 1\nb: "x\\0y"\n', 2, "U\\+0000 can't stand"),
+        ('a: 1\nb: "\\ud800"\n', 2, "U\\+D800 can't stand"),
+        ('a: 1\nb: "\\UFFFFFFFF"\n', 2, "not YAML"),
+        ("x: &x {}\ny:\n  <<: *x\n  <<: *x\n", 4, "'<<' stands twice, first on line 3"),
     ],
 )
 def test_text_that_is_no_such_yaml_is_an_error_with_its_line(read, text, line, says):
@@ -118,6 +125,78 @@ def test_text_that_is_no_such_yaml_is_an_error_with_its_line(read, text, line, s
         read(text)
     assert caught.value.line == line
     assert caught.value.file.endswith("file.yaml")
+
+
+def test_a_merge_sign_as_a_value_is_text(read):
+    assert read("a: <<").data == {"a": "<<"}
+
+
+# spec: P6.6
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"]
+)
+def test_the_encodings_of_yaml_are_read_with_a_mark_or_without(tmp_path, encoding):
+    (tmp_path / "x.yaml").write_bytes("a: vent d'été\n".encode(encoding))
+    assert Document.read(tmp_path / "x.yaml").data == {"a": "vent d'été"}
+
+
+def test_another_encoding_is_an_error_with_its_line(tmp_path):
+    (tmp_path / "x.yaml").write_bytes("a: 1\r\nb: été\r\n".encode("latin-1"))
+    with pytest.raises(DeclarationError, match="the byte 0xe9 is not UTF-8") as caught:
+        Document.read(tmp_path / "x.yaml")
+    assert caught.value.line == 2
+
+
+# spec: P6.6
+# each of these takes minutes, or the interpreter's stack, if it is not refused
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        (
+            "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
+            + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 20)),
+            1,
+            "anchors repeat more than",
+        ),
+        (
+            "a0: &a0 {k: v}\n"
+            + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 20)),
+            1,
+            "anchors repeat more than",
+        ),
+        (f'a: &a "{"$${x}" * 20_000}"\nb: [{"*a, " * 2000}]\n', 1, "anchors repeat more than"),
+        ("a: 1\nb: " + "[" * 100_000, 2, "nested more than"),
+        ("".join(f"{' ' * n}k:\n" for n in range(500)), 50, "nested more than"),
+        (
+            f"a0: &a0 {'[' * 40}{']' * 40}\n"
+            + "".join(f"a{n}: &a{n} {'[' * 40}*a{n - 1}{']' * 40}\n" for n in range(1, 40)),
+            1,
+            "nested more than",
+        ),
+    ],
+)
+def test_what_would_grow_without_end_is_an_error(read, text, line, says):
+    with pytest.raises(DeclarationError, match=says) as caught:
+        read(text)
+    assert caught.value.line == line
+
+
+def test_anchors_may_repeat_a_mapping_thousands_of_times(read):
+    doc = read("x: &x {a: 1, b: 2}\n" + "".join(f"k{n}: {{<<: *x, c: {n}}}\n" for n in range(3000)))
+    assert doc.data["k2999"] == {"a": 1, "b": 2, "c": 2999}
+
+
+def test_a_message_quotes_no_megabytes(read):
+    with pytest.raises(DeclarationError) as caught:
+        read(f"a: !!int {'x' * 100_000}\n{'k' * 900}: 1\n")
+    assert len(str(caught.value)) < 1500
+
+
+def test_a_data_file_named_by_mistake_is_not_read_whole(tmp_path):
+    with (tmp_path / "x.yaml").open("wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(DeclarationError, match="no declaration"):
+        Document.read(tmp_path / "x.yaml")
 
 
 def test_binary_rubbish_is_an_error(tmp_path):
