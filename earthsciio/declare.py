@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import msgspec
 import yaml
 
 from .calendars import Duration, calendar
-from .errors import DeclarationError, SelectionError
+from .errors import DeclarationError, SelectionError, SourceNotDeclared
 from .fields import Time
 from .filelist import is_local_path
 from .formats import create_reader
@@ -51,7 +51,36 @@ if TYPE_CHECKING:
 
 __all__ = ["Case", "dump_sources", "json_schema", "load_case", "load_sources"]
 
+T = TypeVar("T")
 _BRACES: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+class Declared(dict[str, T]):
+    """What a file declares, by name: a dict that answers a name it has not with those it has.
+
+    Parameters
+    ----------
+    items : mapping of str to object
+        By name.
+    file : path
+        Where they are declared.
+
+    Raises
+    ------
+    SourceNotDeclared
+        By ``[name]``, naming file and nearest name (also a KeyError).
+    """
+
+    def __init__(self, items: Mapping[str, T], file: str | os.PathLike[str]) -> None:
+        super().__init__(items)
+        self.file = Path(file)
+
+    def __missing__(self, name: str) -> NoReturn:
+        hint = nearest(str(name), self) or None
+        raise SourceNotDeclared(f"there is no source {name!r}", file=self.file, hint=hint)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Declared, (dict(self), self.file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +132,7 @@ class Case:
         from .provider import Provider
 
         shared = self.open_cache() if cache is None else cache
-        return {name: Provider(source, shared) for name, source in self.sources.items()}
+        return Declared({name: Provider(source, shared) for name, source in self.sources.items()}, self.file)
 
     def group_options(self) -> dict[str, Any]:
         """Give the keyword arguments of a PrefetchGroup that the case declares."""
@@ -133,7 +162,8 @@ def load_sources(path: str | os.PathLike[str]) -> dict[str, DataSource]:
     Returns
     -------
     dict of str to DataSource
-        By name, in the order of the file. A ``window`` becomes the reader option ``select``.
+        By name, in the order of the file. A ``window`` becomes the reader option ``select``. A name that is
+        not there is a :class:`~earthsciio.errors.SourceNotDeclared` (also a KeyError) that gives the nearest.
 
     Raises
     ------
@@ -224,7 +254,7 @@ class _Sources:
 
     def of(self, section: str) -> dict[str, DataSource]:
         """Give those of a section, by name, in the order of the file."""
-        return {name: self._built[name] for name in self._declared[section]}
+        return Declared({name: self._built[name] for name in self._declared[section]}, self.doc.file)
 
     def _get(self, name: str) -> DataSource:
         if name not in self._built:

@@ -32,6 +32,7 @@ __all__ = [
     "RecordNotFound",
     "SelectionError",
     "SelectionRangeError",
+    "SourceNotDeclared",
     "SourceNotFound",
     "SourceUnclear",
     "TimeAxisError",
@@ -133,6 +134,12 @@ class UnknownReaderOption(EarthSciIOError, ValueError):
 
 class DeclarationError(EarthSciIOError, ValueError):
     """Source, cadence, group or case that contradicts itself; the raiser may know what to write instead."""
+
+
+class SourceNotDeclared(EarthSciIOError, KeyError):
+    """A name that a declaration file gives to none of its sources."""
+
+    hint = "Declare it, or correct the name"
 
 
 class FileFormatError(EarthSciIOError, OSError):

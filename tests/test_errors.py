@@ -39,6 +39,7 @@ BUILTINS = {
     "RecordNotFound": IndexError,
     "SelectionError": ValueError,
     "SelectionRangeError": IndexError,
+    "SourceNotDeclared": KeyError,
     "SourceNotFound": FileNotFoundError,
     "SourceUnclear": FileNotFoundError,
     "TimeAxisError": ValueError,

@@ -10,8 +10,8 @@ import cftime
 import pytest
 
 from earthsciio import DataSource, SourceTemporal, Window
-from earthsciio.declare import dump_sources, load_sources
-from earthsciio.errors import DeclarationError
+from earthsciio.declare import dump_sources, load_case, load_sources
+from earthsciio.errors import DeclarationError, SourceNotDeclared
 from earthsciio.selection import AxesSelection
 
 FULL = """\
@@ -92,6 +92,20 @@ def test_a_full_declaration_equals_the_same_in_python(load, tmp_path, monkeypatc
 
 
 # spec: P6.3
+def test_a_name_that_is_not_declared_is_answered_with_the_nearest(load, tmp_path):
+    sources = load(FULL)
+    assert isinstance(sources, dict)
+    for known in (sources, pickle.loads(pickle.dumps(sources))):
+        with pytest.raises(KeyError, match="Did you mean 'wind'\\? There are: wind, mask") as caught:
+            known["wnid"]
+        assert caught.value.file == str(tmp_path / "sources.yaml")
+        assert known.get("wnid") is None
+        assert "wnid" not in known
+    case = load_case(tmp_path / "sources.yaml")
+    with pytest.raises(SourceNotDeclared, match="Did you mean 'mask'"):
+        case.providers()["masc"]
+
+
 def test_paths_are_relative_to_the_file_not_to_the_working_folder(load, tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     text = "sources: {{m: {{format: netcdf, url: {}}}}}"
