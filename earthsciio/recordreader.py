@@ -108,8 +108,9 @@ class RecordReader:
         with self.series.open(plan.path, record.url) as (file, contents):
             _check_version(record, contents, plan.path)
             report = decode_arrays(file, requests, abort, options=options)
-            self._note_bad(plan.path, report.bad_chunks)
-            for window, shared in enumerate(plan.view.kept_coords(file, abort)):
+            kept, bad_chunks = plan.view.kept_coords(file, abort, options)
+            self._note_bad(plan.path, report.bad_chunks + bad_chunks)
+            for window, shared in enumerate(kept):
                 coords[window].update(shared)
         return DecodedRecord(
             record, fields, coords, plan.time_axes, plan.view.contents.time_name, report.bytes_read,

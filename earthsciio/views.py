@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .contents import Contents, Variable
-from .decode import ArrayRequest, decode_arrays
+from .decode import ArrayRequest, BadChunk, DecodeOptions, decode_arrays
 from .decode.abort import AbortToken
 from .decode.plan import plan_reads
 from .fields import Array, NativeField
@@ -71,14 +71,25 @@ class View:
         small = self._small
         return {name: variable for name, variable in self.contents.coords.items() if name not in small}
 
-    def kept_coords(self, file: OpenFile, abort: AbortToken) -> tuple[dict[str, NativeField], ...]:
-        """Give the other coordinates, per selection; the first time they are read. From any thread."""
-        kept = self._kept
-        if kept is None:
-            kept = self._kept = self._read(file, abort)
-        return kept
+    def kept_coords(
+        self, file: OpenFile, abort: AbortToken, options: DecodeOptions
+    ) -> tuple[tuple[dict[str, NativeField], ...], tuple[BadChunk, ...]]:
+        """Give the other coordinates, per selection, and their bad chunks. From any thread.
 
-    def _read(self, file: OpenFile, abort: AbortToken) -> tuple[dict[str, NativeField], ...]:
+        They are read the first time, by the same options as what is decoded with every record, and again as
+        long as any of them came out as NaN: what can't be read now may be readable later.
+        """
+        kept = self._kept
+        if kept is not None:
+            return kept, ()
+        kept, bad_chunks = self._read(file, abort, options)
+        if not bad_chunks:
+            self._kept = kept
+        return kept, bad_chunks
+
+    def _read(
+        self, file: OpenFile, abort: AbortToken, options: DecodeOptions
+    ) -> tuple[tuple[dict[str, NativeField], ...], tuple[BadChunk, ...]]:
         requests = []
         kept: tuple[dict[str, NativeField], ...] = tuple({} for _ in self.selected)
         arrays: list[Array] = []
@@ -91,10 +102,10 @@ class View:
             arrays += outs
             for fields, out in zip(kept, outs, strict=True):
                 fields[name] = NativeField(out, variable.info.dims, variable.attrs)
-        decode_arrays(file, requests, abort)
+        report = decode_arrays(file, requests, abort, options)
         for array in arrays:
             array.flags.writeable = False
-        return kept
+        return kept, report.bad_chunks
 
 
 class Views:
