@@ -22,6 +22,10 @@ from .errors import SelectionError, SelectionRangeError
 __all__ = ["ALL", "AxesSelection", "Points", "Selector", "Span", "Window", "parse_selection", "resolve"]
 
 ALL = "all"
+#: What no index, bound or step reaches: so that lengths and sums of them fit int64.
+_TOO_LARGE = 1 << 62
+#: Indices that are ever written out one by one.
+_MOST_LISTED = 1 << 31
 #: How a selection may be given: a Window, or the wire dict.
 SelectionLike: TypeAlias = "Window | Mapping[str, Any]"
 
@@ -43,8 +47,15 @@ class Span:
     def __len__(self) -> int:
         return len(range(self.start, self.stop, self.step))
 
+    @property
+    def first(self) -> int:
+        """The first selected index, of a span that is not empty."""
+        return self.start
+
     def indices(self) -> npt.NDArray[np.int64]:
         """Give the selected indices, ascending."""
+        if len(self) > _MOST_LISTED:
+            raise SelectionError(f"the {len(self)} indices of {self.wire()} are more than can be listed")
         return np.arange(self.start, self.stop, self.step, dtype=np.int64)
 
     def check(self, dim: str, size: int) -> None:
@@ -69,9 +80,14 @@ class Points:
     __slots__ = ("_hash", "values")
 
     def __init__(self, values: Iterable[int] | npt.NDArray[Any]) -> None:
+        if isinstance(values, range) and len(values[: _MOST_LISTED + 1]) > _MOST_LISTED:
+            raise SelectionError("more indices than can be listed")
         array = np.array([_index(v) for v in values] if not isinstance(values, np.ndarray) else values)
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise SelectionError(f"indices must be a flat list of integers, not {values!r}")
+        if array.size:
+            _index(array.min())
+            _index(array.max())
         self.values: npt.NDArray[np.int64] = array.astype(np.int64)
         self.values.flags.writeable = False
         self._hash = hash(self.values.tobytes())
@@ -87,6 +103,11 @@ class Points:
 
     def __repr__(self) -> str:
         return f"Points({self.values.tolist()})"
+
+    @property
+    def first(self) -> int:
+        """The first selected index, if there is one."""
+        return int(self.values[0])
 
     def indices(self) -> npt.NDArray[np.int64]:
         """Give the selected indices, in order."""
@@ -116,9 +137,12 @@ def _index(value: object) -> int:
     if isinstance(value, (bool, np.bool_)):
         raise SelectionError(f"{value!r} is not an index")
     try:
-        return operator.index(value)  # type: ignore[arg-type]
+        number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise SelectionError(f"{value!r} is not an integer index") from None
+    if abs(number) > _TOO_LARGE:
+        raise SelectionError("no dimension reaches so far")
+    return number
 
 
 def _shorten(values: list[Any]) -> str:
@@ -272,7 +296,7 @@ class Window(Mapping[str, Any]):
         """First index of each named dimension (0 for "all" and for empty selectors): the rebasing offset."""
         firsts = {}
         for dim, selector in self._dims.items():
-            firsts[dim] = 0 if selector is None or len(selector) == 0 else int(selector.indices()[0])
+            firsts[dim] = 0 if selector is None or len(selector) == 0 else selector.first
         return firsts
 
     def union(self, other: Window) -> Window:
@@ -285,7 +309,7 @@ class Window(Mapping[str, Any]):
         for dim in {**self._dims, **other._dims}:
             mine, theirs = self._dims.get(dim), other._dims.get(dim)
             if mine is not None and theirs is not None:
-                merged[dim] = _as_selector(np.union1d(mine.indices(), theirs.indices()))
+                merged[dim] = _united(mine, theirs)
             else:
                 merged[dim] = ALL
         return Window(merged)
@@ -333,6 +357,14 @@ class Window(Mapping[str, Any]):
         return window_from_bounds(coords, bounds)
 
 
+def _united(one: Selector, other: Selector) -> Selector:
+    """Give every index of both, ascending; runs that meet need not be listed."""
+    if isinstance(one, Span) and isinstance(other, Span) and one.step == other.step == 1:
+        if max(one.start, other.start) <= min(one.stop, other.stop) and len(one) and len(other):
+            return Span(min(one.start, other.start), max(one.stop, other.stop))
+    return _as_selector(np.union1d(one.indices(), other.indices()))
+
+
 def _as_selector(indices: npt.NDArray[Any]) -> Selector:
     """Give a Span where the indices are a step-1 run, else Points."""
     if len(indices) == 0:
@@ -348,9 +380,9 @@ def _grown(
     before, after = amount
     if selector is None and not wraps:
         return ALL
-    indices = np.arange(size) if selector is None else selector.indices()
     if selector is not None:
         selector.check(dim, size)
+    indices = np.arange(size) if selector is None else selector.indices()
     steps = np.diff(indices)
     if len(indices) == 0 or not np.all((steps == 1) | (wraps & (steps == 1 - size))):
         raise SelectionError(

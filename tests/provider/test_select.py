@@ -198,6 +198,35 @@ def test_a_selector_that_can_not_be_read_is_named_as_given_with_its_dimension(sp
         parse_selection({"axes": ["all", spec]})
 
 
+# spec: S1.3
+@pytest.mark.parametrize(
+    "spec",
+    [
+        (0, 5, 10**19), (0, 10**19), (10**19, 10**19 + 5), (-(10**19), 5), [10**19], [1, -(10**19)], [2**63],
+        np.array([2**63], "u8"), range(0, 10**30, 10**29), range(10**19), {"slice": [0, 2**63]},
+        {"indices": [10**400]}, (-(2**63), 2**63 - 1),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_numbers_that_no_dimension_reaches_are_refused_when_the_selection_is_made(spec):
+    with pytest.raises(SelectionError, match=r"can't read the selector .* of 'lat'"):
+        Window({"lat": spec})
+
+
+# spec: S1.3, S3.2, S3.3
+def test_large_numbers_that_are_none_too_large_cost_no_memory(dated):
+    far = Window({"lat": (2**61, 2**62)})
+    assert len(far.selector("lat")) == 2**61
+    assert far.origin == {"lat": 2**61}
+    assert far.union(Window({"lat": (7, 2**61)})) == Window({"lat": (7, 2**62)})
+    with pytest.raises(SelectionRangeError):
+        far.grow({"lat": 1}, sizes={"lat": 4})
+    with pytest.raises(SelectionError, match="more than can be listed"):
+        far.union(Window({"lat": (0, 3)}))
+    once = dated.with_window({"dims": {"lat": (1, 4, 2**61)}}).sample_at(START)
+    assert once["lat"].data.tolist() == [10]
+
+
 # spec: S3.4
 @pytest.mark.parametrize("spec", [(0, 4, 2), [1, 3], []])
 def test_a_selector_that_can_not_grow_is_named_as_given(spec):
