@@ -359,9 +359,10 @@ class Window(Mapping[str, Any]):
 
 def _united(one: Selector, other: Selector) -> Selector:
     """Give every index of both, ascending; runs that meet need not be listed."""
-    if isinstance(one, Span) and isinstance(other, Span) and one.step == other.step == 1:
-        if max(one.start, other.start) <= min(one.stop, other.stop) and len(one) and len(other):
-            return Span(min(one.start, other.start), max(one.stop, other.stop))
+    if isinstance(one, Span) and isinstance(other, Span) and len(one) and len(other):
+        low, high = min(one.start, other.start), max(one.stop, other.stop)
+        if one.step == other.step == 1 and high - low <= len(one) + len(other):
+            return Span(low, high)
     return _as_selector(np.union1d(one.indices(), other.indices()))
 
 

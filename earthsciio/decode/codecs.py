@@ -24,7 +24,10 @@ DEFLATE, SHUFFLE, FLETCHER32, SZIP, BZIP2 = 1, 2, 3, 4, 307
 LZF, BLOSC, LZ4, ZSTD = 32000, 32001, 32004, 32015
 
 #: No codec makes more bytes of one: chunks that claim so are damaged, and no memory is asked for them.
-MAX_EXPANSION = {"deflate": 1032, "foreign": 1 << 17}
+MAX_EXPANSION = {"deflate": 1032, "foreign": 1 << 17, "bzip2": 1 << 20}
+
+#: Steps that make more bytes of fewer.
+_COMPRESSORS = (t.OP_INFLATE, t.OP_FOREIGN)
 
 #: Decodes stored bytes; takes them, the number of bytes they become, and the filter's parameters.
 Codec: TypeAlias = Callable[[bytes, int, tuple[int, ...]], Any]
@@ -71,32 +74,44 @@ class Program:
 
 
 def program(encoded: EncodedArray) -> Program | str:
-    """Give the steps that undo an array's filters, or the reason why there are none."""
+    """Give the steps that undo an array's filters, or the reason why there are none.
+
+    The engine knows how many bytes each step makes only if at most one of them changes that by an amount of
+    its own: bytes are compressed once, and may be checked, but not shuffled or compressed again, after that.
+    """
     steps: list[Step] = []
     expansion = 1
     for bit, applied in reversed(list(enumerate(encoded.filters))):
         step = _step(applied, bit)
         if step is None:
-            return f"filter {applied.code} ({applied.name or 'unnamed'})"
+            return f"filter {_spell(applied)}"
+        is_compressor = step.op in _COMPRESSORS
+        if is_compressor and any(earlier.op != t.OP_FLETCHER for earlier in steps):
+            return f"filters in the order {', '.join(map(_spell, encoded.filters))}"
         steps.append(step)
-        if step.op in (t.OP_INFLATE, t.OP_FOREIGN):
-            expansion *= MAX_EXPANSION["deflate" if step.op == t.OP_INFLATE else "foreign"]
+        if is_compressor:
+            expansion = MAX_EXPANSION[{DEFLATE: "deflate", BZIP2: "bzip2"}.get(applied.code, "foreign")]
     return Program(tuple(steps), expansion)
 
 
+def _spell(applied: Filter) -> str:
+    return f"{applied.code} ({applied.name or 'unnamed'})"
+
+
 def _step(applied: Filter, bit: int) -> Step | None:
-    match applied.code:
-        case 1:
+    """Give the step that undoes a filter; None if there is none, or not for its parameters."""
+    match applied.code, applied.parameters:
+        case 1, _:
             return Step(t.OP_INFLATE, bit)
-        case 2:
-            valid = len(applied.parameters) == 1 and applied.parameters[0] > 0
-            return Step(t.OP_SHUFFLE, bit, applied.parameters[0]) if valid else None
-        case 3:
+        case 2, (width,) if width > 0:
+            return Step(t.OP_SHUFFLE, bit, width)
+        case 3, _:
             return Step(t.OP_FLETCHER, bit)
-        case code if code in _CODECS:
-            return Step(t.OP_FOREIGN, bit, _number(code, applied.parameters))
-        case _:
+        case code, parameters if code == SZIP and len(parameters) != 4:
             return None
+        case code, parameters if code in _CODECS:
+            return Step(t.OP_FOREIGN, bit, _number(code, parameters))
+    return None
 
 
 def _zstd(data: bytes, room: int, _parameters: tuple[int, ...]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 import h5py
 import numpy as np
@@ -10,6 +10,8 @@ import pytest
 
 from earthsciio import DataSource, DecodeError, Provider, SourceTemporal, Window
 from earthsciio.formats.hdf5 import Hdf5File
+
+START, SECOND = datetime(2000, 1, 1, tzinfo=UTC), datetime(2000, 1, 2, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def test_by_option_its_cells_are_nan_and_the_provider_lists_it(damaged):
 
 @pytest.fixture
 def damaged_coordinate(tmp_path):
-    """A series of two records over 200 x 200 cells, whose 2-D coordinate has one chunk with a flipped byte."""
+    """Two records of 200 x 200 cells, whose 2-D coordinate has one chunk with a flipped byte."""
     path = tmp_path / "c.h5"
     with h5py.File(path, "w") as file:
         area = np.arange(40_000, dtype="f8").reshape(200, 200)
@@ -59,9 +61,9 @@ def damaged_coordinate(tmp_path):
         for name in ("time", "y", "x"):
             scale = time if name == "time" else file.create_dataset(name, data=np.arange(200.0))
             scale.make_scale(name)
-            v.dims["time y x".split().index(name)].attach_scale(scale)
+            v.dims[("time", "y", "x").index(name)].attach_scale(scale)
             if name != "time":
-                coordinate.dims["y x".split().index(name)].attach_scale(scale)
+                coordinate.dims[("y", "x").index(name)].attach_scale(scale)
         found = coordinate.id.get_chunk_info(1)
         offset, size = found.byte_offset, found.size
     content = bytearray(path.read_bytes())
@@ -79,7 +81,7 @@ def series(path, **options):
 def test_a_bad_chunk_of_a_coordinate_is_nan_through_windows_of_every_size(damaged_coordinate, rows):
     provider = Provider(series(damaged_coordinate, on_bad_chunk="nan"))
     window = Window({"y": (200 - rows, 200)})
-    found = provider.sample_windows_at(datetime(2000, 1, 2), [window])[0]["area"].data
+    found = provider.sample_windows_at(SECOND, [window])[0]["area"].data
     expected = np.arange(40_000.0).reshape(200, 200)
     expected[100:] = np.nan
     assert np.array_equal(found, expected[200 - rows :], equal_nan=True)
@@ -92,7 +94,7 @@ def test_a_bad_chunk_of_a_coordinate_is_nan_through_windows_of_every_size(damage
 def test_a_bad_chunk_of_a_coordinate_is_an_error_through_windows_of_every_size(damaged_coordinate, rows):
     provider = Provider(series(damaged_coordinate))
     with pytest.raises(DecodeError) as caught:
-        provider.sample_windows_at(datetime(2000, 1, 2), [Window({"y": (200 - rows, 200)})])
+        provider.sample_windows_at(SECOND, [Window({"y": (200 - rows, 200)})])
     assert (caught.value.variable, caught.value.chunk) == ("area", (1, 0))
 
 
@@ -116,8 +118,8 @@ def test_a_coordinate_that_can_be_read_again_is_not_nan_for_ever(damaged_coordin
     monkeypatch.setattr(Hdf5File, "read_chunk", read_chunk)
     provider = Provider(series(path, on_bad_chunk="nan"))
     window = Window({"y": (200 - rows, 200)})
-    first = provider.sample_windows_at(datetime(2000, 1, 1), [window])[0]["area"].data
+    first = provider.sample_windows_at(START, [window])[0]["area"].data
     away[0] = False
-    second = provider.sample_windows_at(datetime(2000, 1, 1), [window])[0]["area"].data
+    second = provider.sample_windows_at(START, [window])[0]["area"].data
     assert np.isnan(first).all()
     assert np.array_equal(second, np.full((rows, 200), 2.0))
