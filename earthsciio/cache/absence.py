@@ -17,7 +17,6 @@ from typing import Final
 
 from earthsciio.errors import SourceNotFound, SourceUnclear
 
-from .manifest import format_time
 from .redact import redact
 from .store import LocalStore
 from .syscalls import (
@@ -29,6 +28,7 @@ from .syscalls import (
     unlink_if_there,
     write_all,
 )
+from .times import format_time
 
 __all__ = ["AbsenceNotes", "is_path_absent", "says_absent"]
 

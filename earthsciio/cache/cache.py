@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -37,11 +36,12 @@ from .absence import AbsenceNotes, is_path_absent, says_absent
 from .auth import Auth
 from .keys import cache_key, parse_checksum, sha256_file, split_range, url_extension, url_scheme
 from .locks import Abort, sleep
-from .manifest import Manifest, format_time
+from .manifest import Manifest
 from .provenance import Provenance, UsedFile
 from .redact import redact
 from .sinks import Digest, Watched
 from .store import Claim, LocalStore, Staging, Store, StoredBlob
+from .times import format_time, parse_http_date
 from .transports import FetchRequest, FetchResult, Sink, Transport, transport_registry
 from .validity import Temporal, Verdict, judge
 
@@ -534,12 +534,8 @@ def _in_place(path: str, checksum: str | None = None) -> CacheEntry:
 
 def _is_old(last_modified: str | None) -> bool:
     """Whether a file was last modified so long ago that nobody writes it now, whatever the clocks say."""
-    try:
-        when = parsedate_to_datetime(last_modified or "")
-    except ValueError:
-        return False
-    when = when.replace(tzinfo=UTC) if when.tzinfo is None else when
-    return datetime.now(UTC) - when > _WRITTEN
+    when = parse_http_date(last_modified)
+    return when is not None and datetime.now(UTC) - when > _WRITTEN
 
 
 def _entry(resolved_url: str, key: str, blob: StoredBlob, status: FetchStatus) -> CacheEntry:

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from earthsciio.errors import CacheStoreError
 
 from .keys import is_key
-from .manifest import format_time
 from .syscalls import SYS, create_exclusive, storing, unlink_if_there, write_all
+from .times import format_time
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import builtins
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
 
+from .keys import is_key
 from .redact import redact
+from .times import parse_time
 
-__all__ = ["MANIFEST_SCHEMA", "Manifest", "format_time", "parse_time"]
+__all__ = ["MANIFEST_SCHEMA", "Manifest", "is_validator"]
 
 MANIFEST_SCHEMA: Final = "earthsciio/manifest/v1"
 _TEXT_FIELDS: Final = (
@@ -29,6 +33,15 @@ _TEXT_FIELDS: Final = (
     "source_loader",
     "auth_realm",
 )
+#: What HTTP can carry, as Latin-1, and will: not every server takes a line longer than 8 KiB.
+_VALIDATOR: Final = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e\x80-\xff]{0,4094}[\x21-\x7e])?")
+#: How deep the values of unknown fields may be nested: Python reads more than it can write.
+_DEPTH: Final = 32
+
+
+def is_validator(text: str) -> bool:
+    """Whether an etag or modification time can be sent back to its server."""
+    return _VALIDATOR.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +84,17 @@ class Manifest:
         for name in _TEXT_FIELDS:
             value = getattr(self, name)
             if not (isinstance(value, str) or (value is None and name != "url")):
-                raise TypeError(f"manifest field {name} is text, not {value!r}")
-        if self.bytes is not None and (type(self.bytes) is not int or self.bytes < 0):
-            raise ValueError(f"manifest field bytes is a size, not {self.bytes!r}")
+                raise TypeError(f"manifest field {name} is text, not {_shown(value)}")
+        for name in ("etag", "last_modified"):
+            if (value := getattr(self, name)) and not is_validator(value):
+                raise ValueError(f"manifest field {name} can't be sent to a server: {_shown(value)}")
+        if self.sha256_content is not None and not is_key(self.sha256_content):
+            raise ValueError(
+                f"manifest field sha256_content is 64 lowercase hexadecimal digits, "
+                f"not {_shown(self.sha256_content)}"
+            )
+        if self.bytes is not None and not (type(self.bytes) is int and 0 <= self.bytes < 1 << 63):
+            raise ValueError(f"manifest field bytes is a size, not {_shown(self.bytes)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Manifest.from_dict, (self.to_dict(),)  # a mapping proxy does not pickle
@@ -110,11 +131,12 @@ class Manifest:
         Raises
         ------
         ValueError, TypeError
-            If it is of another schema, or a field has the wrong type.
+            If it is of another schema, a field has the wrong type, or what it holds can't be written back.
         """
+        _check_writable(document, _DEPTH)
         rest = dict(document)
         if (schema := rest.pop("schema", None)) != MANIFEST_SCHEMA:
-            raise ValueError(f"manifest schema {schema!r} is not {MANIFEST_SCHEMA!r}")
+            raise ValueError(f"manifest schema {_shown(schema)} is not {MANIFEST_SCHEMA!r}")
         known = {name: rest.pop(name, None) for name in (*_TEXT_FIELDS, "bytes")}
         return cls(**known, extra=rest)
 
@@ -131,21 +153,29 @@ class Manifest:
         ValueError, TypeError
             If it is not JSON, or not a manifest of this schema.
         """
-        document = json.loads(text)
+        try:
+            document = json.loads(text)
+        except RecursionError:
+            raise ValueError("JSON nested too deeply") from None
         if not isinstance(document, dict):
             raise TypeError("a manifest is a JSON object")
         return cls.from_dict(document)
 
 
-def format_time(when: datetime) -> str:
-    """Return an aware time as RFC 3339 in UTC, to the second."""
-    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _check_writable(value: object, depth: int) -> None:
+    """Raise ValueError for what JSON in UTF-8 can't say, or Python not write."""
+    if isinstance(value, str):
+        value.encode()  # half of a surrogate pair is a UnicodeError, and so a ValueError
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number that is none")
+    elif isinstance(value, (Mapping, list)):
+        if not depth:
+            raise ValueError("JSON nested too deeply")
+        parts = [*value, *value.values()] if isinstance(value, Mapping) else value
+        for part in parts:
+            _check_writable(part, depth - 1)
 
 
-def parse_time(text: str) -> datetime | None:
-    """Read an RFC 3339 time as aware UTC, None if it is none."""
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -16,8 +16,8 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Protocol
 
-from .manifest import parse_time
 from .store import StoredBlob
+from .times import in_utc, parse_time
 
 __all__ = ["FilePeriod", "Temporal", "Verdict", "closed_at", "judge"]
 
@@ -103,7 +103,7 @@ def closed_at(temporal: Temporal) -> datetime | None:
     if isinstance(end, str):
         return parse_time(end)
     if isinstance(end, datetime):
-        return end.replace(tzinfo=UTC) if end.tzinfo is None else end.astimezone(UTC)
+        return in_utc(end)
     # cftime: by components; a day that exists in no Gregorian month is at most two days after its 28th
     year, month, day = (int(getattr(end, name)) for name in ("year", "month", "day"))
     first = datetime(min(max(year, 1), 9999), month, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ from typing import Any
 
 from earthsciio.cache import LocalStore
 from earthsciio.cache.maintenance import CacheItem, items, prune, verify
-from earthsciio.cache.manifest import format_time
+from earthsciio.cache.times import format_time
 
 from .output import format_bytes, print_table
 from .values import duration, size

@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -23,10 +23,13 @@ import urllib3
 from requests.adapters import HTTPAdapter
 
 from earthsciio.cache.auth import basic_of_url, credentials_for, may_follow, netrc_headers, without_userinfo
+from earthsciio.cache.manifest import is_validator
 from earthsciio.cache.redact import redact
+from earthsciio.cache.times import parse_http_date
 from earthsciio.errors import AuthError, EarthSciIOError, SourceNotFound, TransportError
 
 from . import FetchRequest, FetchResult, Sink
+from .encodings import Damaged, codings, undo
 from .retry import Passing, RetryPolicy, persist
 
 __all__ = ["HttpTransport"]
@@ -35,7 +38,11 @@ _PIECE = 1 << 20
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 20
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+# Sizes of up to 18 digits: what is longer is no file, and may be too long for an int.
+_LENGTH = re.compile(r"[0-9]{1,18}")
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
+_LEGAL_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_LEGAL_VALUE = re.compile(r"(?:[\x21-\x7e][\t\x20-\x7e\x80-\xff]*)?")
 # A file stored compressed, and served under its own name as "encoded", is wanted as it is stored.
 _STORED_ENCODINGS = {"gzip": (".gz", ".tgz"), "x-gzip": (".gz", ".tgz"), "br": (".br",), "zstd": (".zst",)}
 
@@ -154,16 +161,12 @@ class HttpTransport:
 
     def _receive(self, response: requests.Response, progress: _Progress) -> FetchResult:
         """Take in a body: a whole file, the wanted range of it, or what was missing of either."""
-        start = _accept(response, progress)
-        encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
-        stored = urlsplit(response.url or "").path.lower().endswith(_STORED_ENCODINGS.get(encoding, ()))
-        decode = encoding not in {"", "identity"} and not stored
-        if decode:
-            # The announced length is that of the encoded bytes; urllib3 sees to it that they all come.
-            progress.length, progress.resumable = None, False
-        sink, skip = progress.sink, start
+        encodings = _encodings(response, progress.request)
+        skip = _accept(response, progress, encoded=bool(encodings))
+        pieces = _body(response, encodings, progress.request)
+        sink = progress.sink
         while progress.length is None or sink.size < progress.length:
-            piece = _read(response, decode, progress.request)
+            piece = _next_of(pieces, progress.request)
             if not piece:
                 break
             if skip:
@@ -185,12 +188,8 @@ class HttpTransport:
             failure: EarthSciIOError | Passing
             try:
                 response = self._get(url, headers | _credentials(url, request))
-            except requests.exceptions.InvalidHeader:
-                failure = AuthError(
-                    "the credentials are no legal header value",
-                    file=_name(request),
-                    auth_realm=request.auth_realm,
-                )
+            except requests.exceptions.InvalidHeader as error:  # the server's: two lengths that differ
+                failure = TransportError(f"a senseless answer: {str(error)[:200]}", file=_name(request))
             except ValueError:  # a port or an address that is none; the text would quote the URL
                 failure = TransportError("not a URL that can be asked", file=_name(request))
             except requests.RequestException as error:
@@ -219,32 +218,46 @@ def _as_given(prepared: requests.PreparedRequest) -> requests.PreparedRequest:
 
 def _credentials(url: str, request: FetchRequest) -> dict[str, str]:
     """Return the credentials for one hop: those in its URL, else its realm's, else netrc's."""
-    return (
+    headers = (
         basic_of_url(url)
         or (basic_of_url(request.url) if may_follow(request.url, url) else {})
         or credentials_for(url, home=request.home, auth=request.auth)
         or netrc_headers(url, path=None)
     )
+    if not all(map(_LEGAL_NAME.fullmatch, headers)) or not all(map(_LEGAL_VALUE.fullmatch, headers.values())):
+        raise AuthError(
+            "the credentials are no legal header value", file=_name(request), auth_realm=request.auth_realm
+        )
+    return headers
 
 
 def _redirected(response: requests.Response, url: str, request: FetchRequest) -> str:
-    with response:
-        target = urljoin(without_userinfo(url), response.headers["Location"])
-    if urlsplit(target).scheme not in {"http", "https"}:
+    location = response.headers["Location"]
+    with suppress(UnicodeError):
+        # A header is read as Latin-1; of a URL beyond ASCII the bytes are nearly always UTF-8.
+        location = location.encode("latin-1").decode()
+    try:
+        with response:
+            target = urljoin(without_userinfo(url), location)
+        scheme = urlsplit(target).scheme
+    except ValueError:
+        raise _senseless("Location", location, request) from None
+    if scheme not in {"http", "https"}:
         raise TransportError("redirected to what is not HTTP", file=_name(request), target=redact(target))
     return target
 
 
-def _accept(response: requests.Response, progress: _Progress) -> int:
+def _accept(response: requests.Response, progress: _Progress, *, encoded: bool) -> int:
     """Compare an answer with what is in the sink; return how many bytes of its body to skip."""
     first, last = progress.request.byte_range or (0, None)
-    etag, modified = response.headers.get("ETag") or None, response.headers.get("Last-Modified") or None
-    declared = response.headers.get("Content-Length", "")
+    etag, modified = _validator(response, "ETag"), _validator(response, "Last-Modified")
+    length = _length(response, progress.request)
     if response.status_code == 200:
         # The file from its start: asked for, changed since, or a server that ignores ranges.
         progress.restart()
-        length = int(declared) if declared.isdigit() else None
         skip = first
+        if encoded:
+            length = None  # it is that of the encoded bytes; urllib3 sees to it that they all come
         if last is not None:
             if length is not None and last >= length:
                 raise _short_of_range(progress.request, length)
@@ -275,8 +288,56 @@ def _accept(response: requests.Response, progress: _Progress) -> int:
         length = last + 1 - first if last is not None else total
         skip = 0
     progress.etag, progress.last_modified, progress.length = etag, modified, length
-    progress.resumable = True
+    progress.resumable = not encoded
     return skip
+
+
+def _validator(response: requests.Response, name: str) -> str | None:
+    """Return a validator of an answer; one that could not be sent back is none."""
+    value = response.headers.get(name)
+    return value if value is not None and is_validator(value) else None
+
+
+def _length(response: requests.Response, request: FetchRequest) -> int | None:
+    """Return the announced length of the body; None without one, or where chunks make it void."""
+    text = response.headers.get("Content-Length")
+    transfer = response.headers.get("Transfer-Encoding")
+    if transfer is not None:
+        if any(name.strip().lower() not in {"chunked", "identity"} for name in transfer.split(",")):
+            raise _senseless("Transfer-Encoding", transfer, request)
+        if "chunked" in transfer.lower():
+            return None
+    if text is None:
+        return None
+    # Passed over, it would leave a body of which nobody could say whether it is whole.
+    said = {part.strip() for part in text.split(",")}  # said twice, it comes as a list
+    if len(said) != 1 or not _LENGTH.fullmatch(value := said.pop()):
+        raise _senseless("Content-Length", text, request)
+    return int(value)
+
+
+def _encodings(response: requests.Response, request: FetchRequest) -> tuple[str, ...]:
+    """Return the encodings to undo; none of a file that is stored encoded, and wanted so."""
+    header = response.headers.get("Content-Encoding", "")
+    names = codings(header)
+    path = urlsplit(response.url or "").path.lower()
+    if not names or (len(names) == 1 and path.endswith(_STORED_ENCODINGS.get(names[0], ()))):
+        return ()
+    if response.headers.get("Content-Length", "").strip() == "0":
+        return ()  # an empty file, which need not be encoded
+    if response.status_code == 206:
+        # Of which version, the stored or the encoded one, can't be told.
+        raise TransportError("a part of an encoded file", file=_name(request), encoding=header)
+    if undo(names, iter(())) is None:
+        raise TransportError(
+            f"an encoding that can't be undone, Content-Encoding: {header[:80]!r}", file=_name(request)
+        )
+    return names
+
+
+def _senseless(header: str, value: str, request: FetchRequest) -> TransportError:
+    shown = redact(value if len(value) <= 80 else f"{value[:77]}...")
+    return TransportError(f"an answer with the senseless header {header}: {shown!r}", file=_name(request))
 
 
 def _differ(one: str | None, other: str | None) -> bool:
@@ -284,24 +345,41 @@ def _differ(one: str | None, other: str | None) -> bool:
 
 
 def _content_range(response: requests.Response, progress: _Progress) -> tuple[int, int | None]:
-    match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
-    if match is None:
-        progress.restart()
-        raise Passing(
-            TransportError("a partial answer that does not say which part", file=_name(progress.request))
-        )
-    return int(match[1]), None if match[3] == "*" else int(match[3])
+    text = response.headers.get("Content-Range", "")
+    match = _CONTENT_RANGE.fullmatch(text.strip())
+    if match is not None:
+        begin, end = int(match[1]), int(match[2])
+        total = None if match[3] == "*" else int(match[3])
+        if begin <= end and (total is None or end < total):
+            return begin, total
+    progress.restart()
+    raise Passing(_senseless("Content-Range", text, progress.request))
 
 
 def _short_of_range(request: FetchRequest, total: int) -> TransportError:
     return TransportError("the byte range ends after the file does", file=_name(request), size=total)
 
 
-def _read(response: requests.Response, decode: bool, request: FetchRequest) -> bytes:
+def _body(response: requests.Response, encodings: tuple[str, ...], request: FetchRequest) -> Iterator[bytes]:
+    """Yield the pieces of a body, its encodings undone."""
+    # One receive at a time: what arrived before a connection broke is kept.
+    received = iter(lambda: _read(response, request), b"")
+    return undo(encodings, received) or received
+
+
+def _next_of(pieces: Iterator[bytes], request: FetchRequest) -> bytes:
+    """Return the next piece of a body, none at its end."""
+    try:
+        return next(pieces, b"")
+    except Damaged as error:
+        failure = Passing(TransportError(str(error), file=_name(request)))
+    raise failure
+
+
+def _read(response: requests.Response, request: FetchRequest) -> bytes:
     raw: urllib3.HTTPResponse = response.raw
     try:
-        # One receive at a time: what arrived before a connection broke is kept.
-        return raw.read1(_PIECE, decode_content=decode) or b""
+        return raw.read1(_PIECE, decode_content=False) or b""
     except (urllib3.exceptions.HTTPError, OSError) as error:
         if isinstance(error, urllib3.exceptions.ReadTimeoutError):
             text = "the transfer stood still for longer than the idle timeout"
@@ -333,17 +411,13 @@ def _refusal(response: requests.Response, request: FetchRequest) -> Exception:
 
 
 def _retry_after(text: str | None) -> float | None:
-    """Read ``Retry-After``: seconds, or a date."""
+    """Read ``Retry-After``: seconds, or a date; None if it is neither."""
     if text is None:
         return None
-    if text.strip().isdigit():
-        return float(text)
-    try:
-        when = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    when = when.replace(tzinfo=UTC) if when.tzinfo is None else when
-    return max(0.0, (when - datetime.now(UTC)).total_seconds())
+    if re.fullmatch(r"\s*[0-9]+\s*", text):
+        return min(float(text), 1e10)  # a number that can be told
+    when = parse_http_date(text)
+    return None if when is None else max(0.0, (when - datetime.now(UTC)).total_seconds())
 
 
 def _connection_failure(error: requests.RequestException, request: FetchRequest) -> TransportError | Passing:
