@@ -146,6 +146,7 @@ class Holdings:
     def __init__(self, ledger: Ledger, timeline: Timeline, on_drop: Callable[[Unit, bool], None]) -> None:
         self.records: dict[RecordKey, RecordUnit] = {}
         self.samples: dict[Item, SampleUnit] = {}
+        self._of_kind: dict[Kind, dict[Item, SampleUnit]] = {}  # the same, by kind
         self._ledger = ledger
         self._timeline = timeline
         self._on_drop = on_drop
@@ -225,6 +226,7 @@ class Holdings:
             self.records[unit.key, unit.decoded.record] = unit
         else:
             self.samples[unit.item] = unit
+            self._of_kind.setdefault(self._kind(unit.item), {})[unit.item] = unit
         self._ledger.hold(unit.footprint)
         self._file(unit, self.cursor)
 
@@ -239,6 +241,10 @@ class Holdings:
                 self._forget_if_useless(kind)
         else:
             del self.samples[unit.item]
+            alike = self._of_kind[self._kind(unit.item)]
+            del alike[unit.item]
+            if not alike:
+                del self._of_kind[self._kind(unit.item)]
             if unit.served and unit.until is None:
                 for window, dataset in enumerate(unit.datasets):
                     self._lent[unit.item, window] = dataset
@@ -301,12 +307,17 @@ class Holdings:
         With `copied`, one that lies in its records' memory is as good as none.
         """
         slot = self._kind_uses.next(kind, now)
-        while slot != NEVER:
-            sample = self.samples.get(self.uses.at(kind.key, slot))
-            if sample is None or (copied and not sample.copied) or not sample.serves(slot):
-                return slot
-            slot = self._kind_uses.next(kind, self.uses.run_end(kind.key, slot) + 1)
-        return NEVER
+        held = [sample for sample in self._of_kind.get(kind, {}).values() if sample.copied or not copied]
+        if slot == NEVER or not any(sample.item == self.uses.at(kind.key, slot) for sample in held):
+            return slot
+        return self._kind_uses.next_beyond(
+            kind, now, lambda stop: sum(self._served(sample, now, stop) for sample in held)
+        )
+
+    def _served(self, sample: SampleUnit, now: int, stop: int) -> int:
+        """Give how many slots from `now` on and before `stop` a sample that is held serves."""
+        last = stop if sample.until is None else min(stop, sample.until + 1)
+        return self.uses.count(sample.item, now, last)
 
     def _file(self, unit: Unit, now: int) -> None:
         next_use = self._next_use(unit, now)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -43,7 +43,7 @@ class Uses:
         Per member, the index of the anchor in force in each epoch.
     """
 
-    __slots__ = ("_anchors", "_first", "_slots", "n_slots")
+    __slots__ = ("_anchors", "_first", "_run_ends", "_slots", "n_slots")
 
     def __init__(self, order: Sequence[int], of_epoch: Mapping[str, NDArray[np.int64]]) -> None:
         epochs = np.asarray(order, dtype=np.int64)
@@ -51,6 +51,7 @@ class Uses:
         self._anchors: dict[str, array[int]] = {}  # per member: the anchor of each slot
         self._slots: dict[str, array[int]] = {}  # per member: slots sorted by their anchor, then ascending
         self._first: dict[str, array[int]] = {}  # per member: where the slots of each anchor begin in that
+        self._run_ends: dict[str, array[int]] = {}  # per member: the last slot of the run around each slot
         for key, anchor_of in of_epoch.items():
             anchors = anchor_of[epochs]
             by_anchor = np.argsort(anchors, kind="stable")
@@ -59,6 +60,9 @@ class Uses:
             self._slots[key] = array("q", by_anchor.astype(np.int64).tobytes())
             first = np.searchsorted(anchors[by_anchor], np.arange(n_anchors + 1))
             self._first[key] = array("q", first.astype(np.int64).tobytes())
+            (ends,) = np.nonzero(np.append(anchors[1:] != anchors[:-1], True)[: len(anchors)])
+            run_ends = np.repeat(ends, np.diff(ends, prepend=-1))
+            self._run_ends[key] = array("q", run_ends.astype(np.int64).tobytes())
 
     def at(self, key: str, slot: int) -> Item:
         """Give what `slot` needs of member `key`."""
@@ -66,19 +70,45 @@ class Uses:
 
     def next(self, item: Item, slot: int) -> int:
         """Give the first slot at or after `slot` that needs `item`, or :data:`NEVER`."""
-        slots, first = self._slots[item.key], self._first[item.key]
-        if not 0 <= item.anchor < len(first) - 1:
-            return NEVER
-        lo, hi = first[item.anchor], first[item.anchor + 1]
-        at = bisect_left(slots, slot, lo, hi)
-        return slots[at] if at < hi else NEVER
+        slots = self._slots[item.key]
+        at, stop = self._span(item, slot)
+        return slots[at] if at < stop else NEVER
+
+    def count(self, item: Item, slot: int, stop: int) -> int:
+        """Give how many slots from `slot` on and before `stop` need `item`."""
+        first, end = self._span(item, slot)
+        return max(0, bisect_left(self._slots[item.key], stop, first, end) - first)
+
+    def next_beyond(self, item: Item, slot: int, provided: Callable[[int], int]) -> int:
+        """Give the first slot at or after `slot` that needs `item` and is not provided for.
+
+        Parameters
+        ----------
+        item : Item
+            What is needed.
+        slot : int
+            Where to begin.
+        provided : callable
+            How many of the slots from `slot` on and before the one it is given, that need `item`, are
+            provided for. Counting instead of going from one to the next keeps the cost from growing
+            with the order.
+        """
+        slots = self._slots[item.key]
+        first, stop = self._span(item, slot)
+        at = bisect_left(range(first, stop), True, key=lambda at: at - first + 1 > provided(slots[at] + 1))
+        return slots[first + at] if first + at < stop else NEVER
 
     def run_end(self, key: str, slot: int) -> int:
         """Give the last slot of the run of slots around `slot` that need the same anchor of a member."""
-        anchors = self._anchors[key]
-        while slot + 1 < len(anchors) and anchors[slot + 1] == anchors[slot]:
-            slot += 1
-        return slot
+        return self._run_ends[key][slot]
+
+    def _span(self, item: Item, slot: int) -> tuple[int, int]:
+        """Where in the sorted slots those are that need `item`, from `slot` on."""
+        first = self._first[item.key]
+        if not 0 <= item.anchor < len(first) - 1:
+            return 0, 0
+        lo, hi = first[item.anchor], first[item.anchor + 1]
+        return bisect_left(self._slots[item.key], slot, lo, hi), hi
 
 
 @dataclass(frozen=True, slots=True)

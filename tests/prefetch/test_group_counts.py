@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 from fake import FakeSource, hours
 
+import earthsciio.prefetch
 from earthsciio.prefetch import PrefetchGroup, revolve
 
 
@@ -136,3 +139,48 @@ def test_an_adjoint_over_brackets_decodes_no_more_than_each_sweep_would():
         for k in order:
             group.take(k)
         assert group.stats().records_decoded < 2 * turns  # neighbours still share a record
+
+
+def lines_of_takes(members, order, **options) -> int:
+    """Lines of the prefetch package that the first takes of an order run."""
+    here, lines = str(Path(earthsciio.prefetch.__file__).parent), 0
+
+    def trace(frame, event, _):
+        nonlocal lines
+        lines += event == "line"
+        return trace if frame.f_code.co_filename.startswith(here) else None
+
+    before = sys.gettrace()
+    with PrefetchGroup(members, workers=0, **options) as group:
+        group.start(order)
+        sys.settrace(trace)
+        try:
+            for k in order[:40]:
+                group.take(k)
+        finally:
+            sys.settrace(before)
+    return lines
+
+
+LONG_ORDERS = {
+    "brackets that come round": lambda n: ({"w": FakeSource(5, bracket=True)}, [0, 1, 2] * n, 450),
+    "a climatology": lambda n: (
+        {"w": FakeSource(3, bracket=True, cycle=True), "f": FakeSource(6)},
+        [0, 1, 3, 4] * n,
+        900,
+    ),
+    "a sample for all slots": lambda n: (
+        {"w": FakeSource(3 * n, size=16), "slow": FakeSource(1, step=3 * n, bracket=True)},
+        list(range(3 * n)),
+        450,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LONG_ORDERS.values(), ids=LONG_ORDERS.keys())
+def test_a_take_costs_no_more_in_a_longer_order(case):
+    """But for the depth of a search; going through the order would cost twice as much, or more."""
+    short, long = (
+        lines_of_takes(members, order, max_bytes=budget) for members, order, budget in map(case, (40, 4000))
+    )
+    assert long < 1.5 * short

@@ -29,6 +29,28 @@ def test_next_use_is_the_first_slot_from_there_on(order, steps):
         assert end + 1 == len(needed) or needed[end + 1] != anchor
 
 
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 7), max_size=30),
+    st.dictionaries(st.sampled_from([1, 4, 7]), st.integers(0, 30)),
+)
+def test_slots_are_counted_and_those_provided_for_passed_over(order, lasts):
+    """Anchors 1, 4, 7 are of one kind, and some are there up to a last slot."""
+    uses, kinds = Uses(order, {"m": np.arange(8)}), Uses(order, {"m": np.arange(8) % 3})
+    for start in range(len(order) + 1):
+        for stop in range(len(order) + 1):
+            for anchor in range(-1, 9):
+                assert uses.count(Item("m", anchor), start, stop) == order[start:stop].count(anchor)
+
+        def provided(stop, start=start):
+            return sum(uses.count(Item("m", i), start, min(stop, last + 1)) for i, last in lasts.items())
+
+        lacking = (
+            s for s in range(start, len(order)) if order[s] in (1, 4, 7) and s > lasts.get(order[s], -1)
+        )
+        assert kinds.next_beyond(Item("m", 1), start, provided) == next(lacking, NEVER)
+
+
 def test_anchors_need_not_ascend_with_the_epochs():
     uses = Uses([0, 1, 2, 3], {"m": np.array([2, 0, 1, 0])})
     assert [uses.next(Item("m", anchor), 2) for anchor in range(3)] == [3, 2, NEVER]
