@@ -29,9 +29,11 @@ def filled(dataset: h5py.Dataset, shape: tuple[int, ...]) -> Array:
     import h5py
 
     plist = dataset.id.get_create_plist()
+    defined = plist.fill_value_defined()
     if dataset.dtype.kind == "O":
-        return np.full(shape, b"", dtype=object)
-    undefined = plist.fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED
+        user_defined = defined == h5py.h5d.FILL_VALUE_USER_DEFINED
+        return np.full(shape, dataset.fillvalue if user_defined else b"", dtype=object)
+    undefined = defined == h5py.h5d.FILL_VALUE_UNDEFINED
     if undefined or plist.get_fill_time() == h5py.h5d.FILL_TIME_NEVER:
         return np.zeros(shape, dtype=dataset.dtype)
     return np.full(shape, dataset.fillvalue, dtype=dataset.dtype)

@@ -72,6 +72,39 @@ def test_strings_of_any_length_come_out_as_str_and_unwritten_ones_empty(tmp_path
     assert read(tmp_path / "a.nc", window={"dims": {"x": [1, 0]}})["v"].data.tolist() == ["çé" * 100, "ab"]
 
 
+# spec: V8.1, V8.2
+def test_strings_never_written_are_the_storage_fill(tmp_path):
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("t", None)
+        file.createDimension("x", 2)
+        file.createVariable("step", "i4", ("t",))[:] = [1, 2, 3]
+        for name, dims in (("part", ("t", "x")), ("none", ("x",)), ("scalar", ())):
+            file.createVariable(name, str, dims, fill_value=f"no {name} ç")
+        file.createVariable("short", str, ("t",), fill_value="gone")[0] = "a"
+        file["part"][1, 0] = "b"
+    with netCDF4.Dataset(tmp_path / "a.nc") as file:
+        for name in ("part", "none", "scalar", "short"):
+            found = values(tmp_path / "a.nc", name)
+            assert found.tolist() == np.asarray(file[name][...]).tolist(), name
+            assert {type(item) for item in found.reshape(-1)} == {str}, name
+    assert values(tmp_path / "a.nc", "short").tolist() == ["a", "gone", "gone"]
+    assert values(tmp_path / "a.nc", "scalar")[()] == "no scalar ç"
+
+
+# spec: V8.2
+@pytest.mark.parametrize("chunks", [(2,), None])
+def test_a_string_fill_of_plain_hdf5_is_that_of_the_dataset(tmp_path, chunks):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("utf", (4,), h5py.string_dtype(), chunks=chunks, fillvalue="çé")
+        file.create_dataset("ascii", (4,), h5py.string_dtype("ascii"), chunks=chunks, fillvalue="abc")
+        file.create_dataset("default", (4,), h5py.string_dtype(), chunks=chunks)
+        if chunks:
+            file["utf"][0] = file["ascii"][0] = file["default"][0] = "x"
+    first = "x" if chunks else None
+    for name, fill in (("utf", "çé"), ("ascii", "abc"), ("default", "")):
+        assert values(tmp_path / "a.h5", name).tolist() == [first or fill, fill, fill, fill]
+
+
 # spec: V2.8, V5.1
 def test_text_and_complex_numbers_are_never_masked(tmp_path):
     attrs = {"_FillValue": b"ab", "missing_value": b"ab", "scale_factor": 2.0, "_Encoding": "latin-1"}
