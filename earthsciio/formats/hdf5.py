@@ -14,7 +14,6 @@ import posixpath
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from .base import ArrayInfo, virtual_chunks
 from .descriptor import Descriptor
 from .encoded import EncodedArray, TableIndex
 from .hdf5_chunks import describe, filled
+from .hdf5_sources import check_sources
 from .text import decode_strings, join_characters
 
 if TYPE_CHECKING:
@@ -198,10 +198,15 @@ class Hdf5File:
         string_length = stored_shape[len(box) :]
         shape = tuple(part.stop - part.start for part in box) + string_length
         whole = inside + tuple(slice(0, length) for length in string_length)
-        self._check_external(dataset, info)
+        if tuple(dataset.shape or ()) != stored_shape:  # its file is the same, but not those it is made of
+            raise DecodeError(
+                f"has the shape {dataset.shape} by now, not {stored_shape}: files it is made of came or went",
+                file=self.path, variable=info.name,
+                hint="Bring them back, or touch this file, so that it is looked at again",
+            )  # fmt: skip
+        check_sources(dataset, whole, self.path, info.name)
         if any(part.stop <= part.start for part in whole) or not _is_written(dataset, whole):
             return filled(dataset, shape)
-        self._check_virtual(dataset, info)
         part = np.asarray(dataset[whole] if dataset.ndim else dataset[()])
         if part.shape == shape:
             return part
@@ -209,31 +214,6 @@ class Hdf5File:
         padded = filled(dataset, shape)
         padded[tuple(slice(0, length) for length in part.shape)] = part
         return padded
-
-    def _check_external(self, dataset: h5py.Dataset, info: ArrayInfo) -> None:
-        """Refuse a raw data file that is shorter than the variable needs: HDF5 reads zeros behind its end."""
-        left = dataset.size * dataset.id.get_type().get_size() if dataset.external else 0
-        for raw, offset, size in dataset.external or ():
-            wanted = min(left, size)
-            path = Path(os.environ.get("HDF5_EXTFILE_PREFIX", ""), raw)
-            if path.is_file() and path.stat().st_size < offset + wanted:
-                raise DecodeError(
-                    f"its elements are in the file {str(path)!r}, which ends before byte {offset + wanted}",
-                    file=self.path, variable=info.name, hint="Fetch that file again",
-                )  # fmt: skip
-            left -= wanted
-
-    def _check_virtual(self, dataset: h5py.Dataset, info: ArrayInfo) -> None:
-        """Refuse a virtual dataset whose source files are missing: HDF5 would read them as fill."""
-        if dataset.is_virtual:
-            beside = Path(self.path).parent
-            for source in dataset.virtual_sources():
-                name = source.file_name
-                if not ((beside / name).exists() or Path(name).exists()):
-                    raise DecodeError(
-                        f"its elements are in the file {name!r}, which is not there",
-                        file=self.path, variable=info.name, hint="Bring it beside this one",
-                    )  # fmt: skip
 
     def _explain(self, info: ArrayInfo, chunk: tuple[int, ...], error: Exception) -> EarthSciIOError:
         """Tell a filter that is not there from bytes that are wrong."""

@@ -18,7 +18,6 @@ import pytest
 from inputs import assert_values, hdf5, netcdf, one, read, same_bits, source, values
 
 from earthsciio import (
-    DataSource,
     DecodeError,
     EarthSciIOError,
     FileFormatError,
@@ -319,21 +318,6 @@ def test_filters_of_hdf5_itself_are_left_to_it(tmp_path, options):
         assert_values(values(path), file["v"][...], np.int32)
 
 
-# Datasets made of other files
-
-
-def test_a_virtual_dataset_whose_source_is_missing_is_an_error_not_fill(tmp_path):
-    part = hdf5(tmp_path / "part.h5", np.arange(4))
-    layout = h5py.VirtualLayout((4,), "i8")
-    layout[:] = h5py.VirtualSource("part.h5", "v", (4,))
-    with h5py.File(tmp_path / "whole.h5", "w") as file:
-        file.create_virtual_dataset("v", layout, fillvalue=-1)
-    assert_values(values(tmp_path / "whole.h5"), range(4), np.int64)
-    part.unlink()
-    with pytest.raises(DecodeError, match=r"part\.h5.*whole\.h5.*variable=v"):
-        values(tmp_path / "whole.h5")
-
-
 # Damage
 
 
@@ -525,16 +509,3 @@ def test_idle_files_keep_few_descriptors(tmp_path):
     assert len(open_ones) <= files.MAX_OPEN
     files.close_idle()
     assert not any(getattr(e.file, "_handle", None) for e in files._entries.values())
-
-
-@pytest.mark.parametrize("kept", [0, 5, 31])
-def test_a_short_raw_data_file_is_refused(tmp_path, kept):
-    raw = tmp_path / "values.bin"
-    values = np.array([1.0, 500.0, 3.0, 4.0])
-    with h5py.File(tmp_path / "outside.h5", "w") as file:
-        file.create_dataset("v", data=values, external=[(str(raw), 0, h5py.h5f.UNLIMITED)])
-    source = DataSource("s", "netcdf", str(tmp_path / "outside.h5"), ("v",))
-    assert np.array_equal(Provider(source).materialize()["v"].data, values)
-    raw.write_bytes(raw.read_bytes()[:kept])
-    with pytest.raises(OSError, match="ends before byte 32"):
-        Provider(source).materialize()
