@@ -263,16 +263,19 @@ class CacheMiss(OfflineError, FileNotFoundError):
         The URL that was asked for.
     key : str
         Its cache key.
+    damage : str, optional
+        What the cache has of it, but can't use.
     """
 
     resolved_url: str
     key: str
 
-    def __init__(self, resolved_url: str, key: str) -> None:
+    def __init__(self, resolved_url: str, key: str, *, damage: str | None = None) -> None:
         super().__init__(
             "not in the cache, and offline",
             resolved_url=resolved_url,
             key=key,
+            damage=damage,
             hint="Warm the cache while the network is reachable (earthsciio warm)",
         )
 

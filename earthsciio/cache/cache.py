@@ -31,12 +31,13 @@ from earthsciio.errors import (
 )
 from earthsciio.events import Emitter, Fetched, Listener, Substituted
 from earthsciio.registry import Registry
+from earthsciio.regular import special_kind
 
 from .absence import AbsenceNotes, is_path_absent, says_absent
 from .auth import Auth
 from .keys import cache_key, parse_checksum, sha256_file, split_range, url_extension, url_scheme
 from .locks import Abort, sleep
-from .manifest import Manifest
+from .manifest import Manifest, is_validator
 from .provenance import Provenance, UsedFile
 from .redact import redact
 from .sinks import Digest, Watched
@@ -357,7 +358,7 @@ class Cache:
         if blob is None and wanted.may_be_absent and self.knows_absent(wanted.resolved_url):
             raise SourceNotFound("there was no such file when last asked", file=redact(wanted.resolved_url))
         if blob is None:
-            raise CacheMiss(redact(wanted.resolved_url), wanted.key)
+            raise CacheMiss(redact(wanted.resolved_url), wanted.key, damage=self._damage(wanted.key))
         stored = blob.manifest.sha256_content if blob.manifest is not None else None
         wrong = wanted.checksum is not None and (stored or blob.digest()) != wanted.checksum
         if wrong or (self.verify and _rotten(blob)):
@@ -368,6 +369,14 @@ class Cache:
                 hint="Fetch it again while the network is reachable",
             )
         return _entry(wanted.resolved_url, wanted.key, blob, "hit")
+
+    def _damage(self, key: str) -> str | None:
+        """Tell what is there of a blob, but can't be used."""
+        told: dict[str, str] = {}
+        for store in (self.store, *self.sites):
+            if isinstance(store, LocalStore):
+                told |= store.damage(key)
+        return "; ".join(f"{path} is {what}" for path, what in told.items()) or None
 
     def _judge(self, wanted: _Wanted) -> tuple[StoredBlob | None, Verdict]:
         """Find the first blob, in the order of the stores, and decide about it."""
@@ -441,8 +450,8 @@ class Cache:
         previous = self.store.find(wanted.key, wanted.extension)
         manifest = Manifest(
             url=wanted.resolved_url,
-            etag=result.etag if canonical else None,
-            last_modified=result.last_modified if canonical else None,
+            etag=_validator(result.etag) if canonical else None,
+            last_modified=_validator(result.last_modified) if canonical else None,
             sha256_content=sink.sha256,
             bytes=sink.size,
             fetched_at=format_time(datetime.now(UTC)),
@@ -463,7 +472,9 @@ class Cache:
         if result.not_modified or _is_old(result.last_modified):
             return
         sleep(pause, wanted.abort)
-        seen = Manifest(url=location, etag=result.etag, last_modified=result.last_modified)
+        seen = Manifest(
+            url=location, etag=_validator(result.etag), last_modified=_validator(result.last_modified)
+        )
         second = Digest(wanted.abort)
         answer = self._transfer(location, wanted, seen, second)
         if not (answer.not_modified or (second.size, second.sha256) == (sink.size, sink.sha256)):
@@ -479,8 +490,8 @@ class Cache:
             url=url,
             home=wanted.resolved_url,
             byte_range=byte_range,
-            etag=known.etag if known is not None else None,
-            last_modified=known.last_modified if known is not None else None,
+            etag=known.etag or None if known is not None else None,
+            last_modified=known.last_modified or None if known is not None else None,
             auth=self._auth_of(wanted.auth_realm),
             auth_realm=wanted.auth_realm,
             abort=wanted.abort,
@@ -519,6 +530,8 @@ def _offline_by_environment() -> bool:
 
 def _in_place(path: str, checksum: str | None = None) -> CacheEntry:
     local = Path(path).expanduser()
+    if (special := special_kind(local)) is not None:
+        raise TransportError(f"not a regular file but a {special}", file=local)
     try:
         size = local.stat().st_size
         wrong = checksum is not None and sha256_file(local) != parse_checksum(checksum)
@@ -527,9 +540,16 @@ def _in_place(path: str, checksum: str | None = None) -> CacheEntry:
         raise kind("there is no such local file", file=local) from error
     except OSError as error:
         raise TransportError(f"the local file can't be read: {error.strerror}", file=local) from error
+    except ValueError as error:  # a zero byte, or half a surrogate pair
+        raise TransportError(f"not a path: {error}", file=local) from None
     if wrong:
         raise IntegrityError("the bytes do not have the declared checksum", file=local, declared=checksum)
     return CacheEntry(cache_key(path), local, Manifest(url=path, bytes=size), "hit")
+
+
+def _validator(text: str | None) -> str | None:
+    """Return what a transport gave as a validator, unless it could not be sent back."""
+    return text if text is not None and is_validator(text) else None
 
 
 def _is_old(last_modified: str | None) -> bool:
@@ -545,7 +565,7 @@ def _entry(resolved_url: str, key: str, blob: StoredBlob, status: FetchStatus) -
 
 def _rotten(blob: StoredBlob) -> bool:
     stored = blob.manifest.sha256_content if blob.manifest is not None else None
-    return stored is not None and sha256_file(blob.path) != stored
+    return stored is not None and blob.digest() != stored
 
 
 def _check(location: str, wanted: _Wanted, sink: Staging, result: FetchResult) -> None:

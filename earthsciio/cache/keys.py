@@ -7,11 +7,12 @@ range of a URL is a blob of its own, named by the URL with ``#bytes=<first>-<las
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from os import PathLike
-from pathlib import Path
 
 from earthsciio.errors import DeclarationError
+from earthsciio.regular import open_regular
 
 __all__ = [
     "cache_key",
@@ -43,21 +44,33 @@ def sha256_file(path: str | PathLike[str]) -> str:
     Raises
     ------
     OSError
-        If the file can't be read.
+        If the file can't be read, or is no regular file.
     """
-    with Path(path).open("rb", buffering=0) as stream:
+    with os.fdopen(open_regular(path), "rb", buffering=0) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def cache_key(resolved_url: str) -> str:
     """Return the key of a URL: the SHA-256 of its UTF-8 bytes, in lowercase hexadecimal.
 
+    Raises
+    ------
+    DeclarationError
+        If it is no Unicode text, as a file name in another encoding.
+
     Examples
     --------
     >>> cache_key("https://example.org/a.nc")[:16]
     '71b27edcbb2a1703'
     """
-    return sha256_bytes(resolved_url.encode())
+    try:
+        return sha256_bytes(resolved_url.encode())
+    except UnicodeEncodeError:
+        raise DeclarationError(
+            "not a URL or path in Unicode",
+            file=ascii(resolved_url),
+            hint="Percent-encode it, or rename the file",
+        ) from None
 
 
 def is_key(text: str) -> bool:

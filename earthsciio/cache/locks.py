@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from earthsciio.errors import CacheStoreError
+from earthsciio.regular import read_regular
 
 from .keys import is_key
 from .syscalls import SYS, create_exclusive, storing, unlink_if_there, write_all
@@ -54,6 +55,7 @@ LEASE_SECONDS = 30.0
 
 _POLL_SECONDS = 0.05
 _REPORT_AFTER_SECONDS = 5.0
+_LONGEST_NOTE = 1 << 16
 _STAGING_NAME = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.part")
 _log = logging.getLogger("earthsciio.cache")
 
@@ -259,9 +261,8 @@ def _acquire(lock: BaseFileLock, note: str, key: str, timeout: float, abort: Abo
 
 def _read_note(path: str) -> Holder | None:
     try:
-        with open(path, encoding="utf-8") as stream:  # noqa: PTH123
-            return Holder(**json.load(stream))
-    except (OSError, ValueError, TypeError):
+        return Holder(**json.loads(read_regular(path, _LONGEST_NOTE)))
+    except (OSError, ValueError, TypeError, RecursionError):
         return None  # absent, being written, or torn by a crash: the holder staged nothing yet
 
 

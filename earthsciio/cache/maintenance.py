@@ -7,7 +7,7 @@ file somebody has open stays readable until it is closed.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,8 +18,9 @@ from earthsciio.errors import CacheStoreError
 from .manifest import Manifest
 from .store import LocalStore, StoredBlob
 from .syscalls import unlink_if_there
+from .times import time_of_file
 
-__all__ = ["CacheItem", "Problem", "items", "prune", "verify"]
+__all__ = ["CacheItem", "Problem", "damage", "items", "prune", "verify"]
 
 #: A staging file that no lock holder names is removed once it has not changed for this many seconds.
 STRAY_SECONDS = 86400.0
@@ -73,30 +74,54 @@ class Problem:
 
 
 def items(store: LocalStore) -> Iterator[CacheItem]:
-    """Iterate over the blobs of a store, by key."""
+    """Iterate over the blobs of a store, by key; :func:`damage` tells of those that can't be looked at."""
     for key in store.stored_keys():
-        blob = store.find(key)
-        if blob is not None:
-            yield _item(key, blob)
+        with suppress(CacheStoreError, FileNotFoundError):  # removed meanwhile
+            if (blob := store.find(key)) is not None:
+                yield _item(key, blob)
+
+
+def damage(store: LocalStore) -> Iterator[Problem]:
+    """Look at every entry of a store without reading the blobs; yields what can't be used, and why."""
+    for key in store.stored_keys():
+        yield from _damage(store, key)
 
 
 def verify(store: LocalStore) -> Iterator[Problem]:
     """Read every blob of a store and compare it with its manifest; yields what does not agree."""
     for key in store.stored_keys():
-        try:
-            blob = store.find(key)
-        except CacheStoreError as error:
-            yield Problem(key, Path(error.file or store.manifest_path(key)), str(error), serious=True)
-            continue
-        if blob is None:
-            yield Problem(key, Path(store.manifest_path(key)), "a manifest without its blob", serious=False)
-        elif blob.manifest is None:
-            yield Problem(key, blob.path, "a blob without a readable manifest", serious=False)
-        elif blob.manifest.bytes not in {None, blob.size}:
-            what = f"{blob.size} bytes, where the manifest says {blob.manifest.bytes}"
-            yield Problem(key, blob.path, what, serious=True)
-        elif blob.manifest.sha256_content not in {None, blob.digest()}:
-            yield Problem(key, blob.path, "other bytes than the manifest's digest says", serious=True)
+        damaged = list(_damage(store, key))
+        yield from damaged
+        if not any(problem.serious for problem in damaged):
+            yield from _disagreement(store, key, damaged)
+
+
+def _damage(store: LocalStore, key: str) -> Iterator[Problem]:
+    try:
+        store.find(key)
+        found = store.damage(key)
+    except CacheStoreError as error:
+        yield Problem(key, Path(error.file or store.manifest_path(key)), str(error), serious=True)
+    else:
+        for path, what in found.items():
+            yield Problem(key, Path(path), what, serious=False)
+
+
+def _disagreement(store: LocalStore, key: str, damaged: Sequence[Problem]) -> Iterator[Problem]:
+    blob = store.find(key)
+    if blob is None or blob.manifest is None:
+        if not damaged:
+            path = Path(store.manifest_path(key)) if blob is None else blob.path
+            what = "a manifest without its blob" if blob is None else "a blob without a readable manifest"
+            yield Problem(key, path, what, serious=False)
+    elif blob.manifest.bytes not in {None, blob.size}:
+        what = f"{blob.size} bytes, where the manifest says {blob.manifest.bytes}"
+        yield Problem(key, blob.path, what, serious=True)
+    elif (digest := blob.digest()) is None:
+        if blob.path.exists():  # not removed meanwhile
+            yield Problem(key, blob.path, "bytes that can't be read", serious=True)
+    elif blob.manifest.sha256_content not in {None, digest}:
+        yield Problem(key, blob.path, "other bytes than the manifest's digest says", serious=True)
 
 
 def prune(
@@ -150,7 +175,7 @@ def prune(
 def _item(key: str, blob: StoredBlob) -> CacheItem:
     fetched = blob.manifest.fetched if blob.manifest is not None else None
     if fetched is None:
-        fetched = datetime.fromtimestamp(blob.path.stat().st_mtime, UTC)
+        fetched = time_of_file(blob.path.stat().st_mtime)
     return CacheItem(key, blob.path, blob.size, blob.manifest, fetched)
 
 
@@ -164,12 +189,13 @@ def _remove(store: LocalStore, key: str) -> bool:
 def _tidy(store: LocalStore) -> None:
     """Remove manifests without blob, and staging files whose holder is dead or never wrote its note."""
     for key in store.stored_keys():
-        if store.find(key) is None:
-            _remove(store, key)
+        with suppress(CacheStoreError):
+            if store.find(key) is None:
+                _remove(store, key)
     for note in (store.root / "v1/locks").glob("*.holder"):
         with suppress(CacheStoreError), store.claim(note.stem):
             pass  # whoever takes the lock of a dead holder cleans up after it
     for path in (store.root / "v1/tmp").glob("*"):
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # gone, or not to be removed
             if time.time() - path.stat().st_mtime > STRAY_SECONDS:
                 unlink_if_there(str(path))

@@ -13,7 +13,6 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 from .keys import cache_key, sha256_file
 from .manifest import Manifest
 from .redact import redact
+from .times import time_of_file
 
 __all__ = ["Provenance", "UsedFile"]
 
@@ -74,7 +74,7 @@ class UsedFile:
         """
         status = os.stat(os.path.expanduser(path))  # noqa: PTH111, PTH116 - as good as a Path
         size = status.st_size if S_ISREG(status.st_mode) else None
-        modified = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="microseconds")
+        modified = time_of_file(status.st_mtime).isoformat(timespec="microseconds")
         return cls(source, path, cache_key(path), None, size, None, modified.replace("+00:00", "Z"))
 
     @classmethod

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Protocol
 
 from earthsciio.errors import CacheStoreError
+from earthsciio.regular import NOT_REGULAR, read_regular
 
 from .keys import is_key, sha256_file
 from .locks import Abort, Held, LockKind, hold, lock_path, probe_lock_kind, sweep
@@ -42,6 +43,7 @@ __all__ = ["Claim", "LocalStore", "Staging", "Store", "StoredBlob", "default_roo
 
 _EXTENSIONS = re.compile(r"(?:\.[A-Za-z0-9]{1,16})*")
 _UNFINISHED = (".part", ".tmp")
+_LONGEST_MANIFEST = 1 << 20
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})  # ESTALE: replaced on a server; look again
 
 
@@ -72,9 +74,12 @@ class StoredBlob:
     size: int
     manifest: Manifest | None
 
-    def digest(self) -> str:
-        """Return the SHA-256 of the bytes that are there now; reads them all."""
-        return sha256_file(self.path)
+    def digest(self) -> str | None:
+        """Return the SHA-256 of the bytes there are now, reading them all; None if they can't be read."""
+        try:
+            return sha256_file(self.path)
+        except OSError:
+            return None
 
 
 class Staging:
@@ -224,16 +229,43 @@ class LocalStore:
 
     def manifest(self, key: str) -> Manifest | None:
         """Return the manifest of ``key``; None if there is none, or none that can be read as one."""
+        found = self._manifest_or_damage(key)
+        return found if isinstance(found, Manifest) else None
+
+    def damage(self, key: str) -> dict[str, str]:
+        """Return what there is of ``key`` that can't be used, and why: by path, in words.
+
+        Raises
+        ------
+        CacheStoreError
+            As :meth:`find`.
+        """
+        found = {}
+        if isinstance(wrong := self._manifest_or_damage(key), str):
+            found[self.manifest_path(key)] = f"a damaged manifest: {wrong}"
+        for path in self.blob_names(key):
+            if not os.path.isfile(path):  # noqa: PTH113
+                found[path] = "not a regular file, in the place of one"
+        return found
+
+    def _manifest_or_damage(self, key: str) -> Manifest | str | None:
+        """Return the manifest of ``key``, or why it is none; None if there is nothing in its place."""
         path = self.manifest_path(key)
+        self.refuse_escape(path)
         try:
-            self.refuse_escape(path)
-            return Manifest.from_json(Path(path).read_bytes())
-        except (ValueError, TypeError):
-            return None
+            data = read_regular(path, _LONGEST_MANIFEST)
         except OSError as error:
-            if isinstance(error, CacheStoreError) or error.errno not in _GONE:
-                raise
-            return None
+            if error.errno in _GONE:
+                return None
+            if error.errno in NOT_REGULAR:
+                return error.strerror or "not a regular file"
+            raise CacheStoreError(f"the cache can't be read: {error.strerror}", file=path) from error
+        if len(data) > _LONGEST_MANIFEST:
+            return f"more than {_LONGEST_MANIFEST} bytes"
+        try:
+            return Manifest.from_json(data)
+        except (ValueError, TypeError) as error:
+            return str(error)
 
     def stored_keys(self) -> Iterator[str]:
         """Iterate over the keys that have a blob or a manifest, sorted."""
@@ -246,18 +278,19 @@ class LocalStore:
         try:
             status = os.stat(path)  # noqa: PTH116
         except OSError as error:
-            if error.errno in _GONE:
+            if error.errno in _GONE or error.errno in NOT_REGULAR:
                 return None
             raise CacheStoreError(f"the cache can't be read: {error.strerror}", file=path) from error
         self.refuse_escape(path)
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
-    def _by_any_extension(self, shard: str, key: str) -> str | None:
+    def blob_names(self, key: str) -> Iterator[str]:
+        """Iterate over the paths there are that a blob of ``key`` may have, sorted, whatever is there."""
+        shard = self._shard(key)
         for name in sorted(_names(shard)):
             rest = name.removeprefix(key)
             if rest != name and _EXTENSIONS.fullmatch(rest) and not rest.endswith(_UNFINISHED):
-                return f"{shard}/{name}"
-        return None
+                yield f"{shard}/{name}"
 
     def refuse_escape(self, path: str) -> None:
         """Raise CacheStoreError if ``path`` is not below the root once its symbolic links are followed."""
@@ -288,8 +321,8 @@ class LocalStore:
         """Return where the blob of ``key`` is, or, if it is nowhere yet, would be."""
         shard = self._shard(key)
         path = f"{shard}/{key}.{extension}" if extension else f"{shard}/{key}"
-        if not os.path.lexists(path):
-            path = self._by_any_extension(shard, key) or path
+        if not os.path.isfile(path):  # noqa: PTH113 - nothing, or what is no blob
+            path = next(filter(os.path.isfile, self.blob_names(key)), path)
         return path
 
     # -- writing ------------------------------------------------------------------------------------------
@@ -357,6 +390,8 @@ class _LocalClaim:
             make_directory(shard)
             self._store.refuse_escape(shard)
             self._forget_manifest()
+            if not os.path.isfile(path):  # noqa: PTH113 - a directory can't be replaced
+                unlink_if_there(path)
             SYS.replace(self._held.staging, path)
             sync_directory(shard)
         self.describe(manifest)
@@ -383,9 +418,10 @@ class _LocalClaim:
     def remove(self) -> None:
         with storing(self._store.manifest_path(self._key)):
             self._forget_manifest()
-            while (blob := self._store.find(self._key)) is not None:
-                SYS.unlink(str(blob.path))
-                sync_directory(str(blob.path.parent))
+            for path in self._store.blob_names(self._key):
+                self._store.refuse_escape(path)
+                unlink_if_there(path)
+                sync_directory(os.path.dirname(path))  # noqa: PTH120
 
     def end(self) -> None:
         if self._staging is not None:
@@ -395,8 +431,9 @@ class _LocalClaim:
     def _forget_manifest(self) -> None:
         path = self._store.manifest_path(self._key)
         if os.path.lexists(path):
-            SYS.unlink(path)
-            sync_directory(os.path.dirname(path))  # noqa: PTH120
+            with storing(path):
+                unlink_if_there(path)
+                sync_directory(os.path.dirname(path))  # noqa: PTH120
 
 
 def _names(directory: str) -> list[str]:

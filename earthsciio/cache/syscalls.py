@@ -41,6 +41,7 @@ class SystemCalls:
     replace: Callable[[str, str], None] = os.replace
     unlink: Callable[[str], None] = os.unlink
     mkdir: Callable[[str], None] = os.mkdir
+    rmdir: Callable[[str], None] = os.rmdir
 
 
 SYS = SystemCalls()
@@ -88,9 +89,12 @@ def make_directory(path: str) -> None:
 
 
 def unlink_if_there(path: str) -> None:
-    """Remove a file; one that is not there is what was wanted."""
+    """Remove a file, or an empty directory in its place; one that is not there is what was wanted."""
     with suppress(FileNotFoundError):
-        SYS.unlink(path)
+        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+            SYS.rmdir(path)
+        else:
+            SYS.unlink(path)
 
 
 @contextmanager

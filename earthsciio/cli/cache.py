@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from earthsciio.cache import LocalStore
-from earthsciio.cache.maintenance import CacheItem, items, prune, verify
+from earthsciio.cache.maintenance import CacheItem, Problem, damage, items, prune, verify
 from earthsciio.cache.times import format_time
 
 from .output import format_bytes, print_table
@@ -69,8 +70,14 @@ def _source(item: CacheItem) -> str | None:
 
 def _tell(store: LocalStore, found: Sequence[CacheItem], what: str, as_json: bool) -> None:
     total = sum(item.size for item in found)
+    damaged = list(damage(store))
     if as_json:
-        document = {"root": str(store.root), "bytes": total, "files": [_plain(item) for item in found]}
+        document = {
+            "root": str(store.root),
+            "bytes": total,
+            "files": [_plain(item) for item in found],
+            "damaged": [_plain_problem(each) for each in damaged],
+        }
         print(json.dumps(document, indent=2))
         return
     rows = [
@@ -85,6 +92,8 @@ def _tell(store: LocalStore, found: Sequence[CacheItem], what: str, as_json: boo
     ]
     if rows:
         print_table(["key", "fetched", "size", "source", "url"], rows)
+    for each in damaged:
+        print(f"damaged: {each.path}: {each.what}", file=sys.stderr)
     print(f"{store.root}: {len(found)} files, {format_bytes(total)} {what}")
 
 
@@ -100,14 +109,20 @@ def _plain(item: CacheItem) -> dict[str, Any]:
     }
 
 
+def _plain_problem(problem: Problem) -> dict[str, Any]:
+    return {
+        "key": problem.key,
+        "path": str(problem.path),
+        "what": problem.what,
+        "serious": problem.serious,
+    }
+
+
 def _verify(store: LocalStore, *, as_json: bool) -> int:
     problems = list(verify(store))
     serious = [problem for problem in problems if problem.serious]
     if as_json:
-        listed = [
-            {"key": each.key, "path": str(each.path), "what": each.what, "serious": each.serious}
-            for each in problems
-        ]
+        listed = [_plain_problem(each) for each in problems]
         print(json.dumps({"root": str(store.root), "ok": not serious, "problems": listed}, indent=2))
         return 1 if serious else 0
     for each in problems:

@@ -68,7 +68,7 @@ class Descriptor:
                 self._give_up()
 
     def _open(self) -> int:
-        number = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        number = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # it may be a FIFO by now
         try:
             self.verify(number)
         except DecodeError:

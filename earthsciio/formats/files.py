@@ -15,6 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from earthsciio.errors import FileFormatError
+from earthsciio.regular import special_kind
+
 from .base import OpenFile, Reader
 
 __all__ = ["MAX_KNOWN", "MAX_OPEN", "Lease", "close_idle", "lease"]
@@ -72,6 +75,8 @@ def lease(reader: Reader, path: str) -> Iterator[Lease]:
             replaced.file.close()
         with entry.loading:
             if entry.file is None:
+                if (kind := special_kind(path)) is not None:  # a reader might wait for ever for a FIFO
+                    raise FileFormatError(f"not a file but a {kind}", file=path)
                 entry.file = reader.open(path)
             file = entry.file
         yield Lease(file, identity)

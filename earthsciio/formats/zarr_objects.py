@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from earthsciio.errors import DecodeError, FileFormatError
+from earthsciio.regular import open_regular
 
 from .base import file_identity
 
@@ -89,7 +90,7 @@ class DirectoryObjects:
         """Read an object or a part of it; see :class:`Objects`."""
         path = self._path(key)
         try:
-            with path.open("rb", buffering=0) as stream:
+            with os.fdopen(open_regular(path), "rb", buffering=0) as stream:
                 size = os.fstat(stream.fileno()).st_size
                 first = size + start if start < 0 else start
                 last = size if stop is None else stop

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable
-from email.utils import formatdate
+from email.utils import format_datetime
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from earthsciio.cache.absence import is_path_absent
+from earthsciio.cache.times import time_of_file
 from earthsciio.errors import SourceNotFound, SourceUnclear, TransportError
+from earthsciio.regular import open_regular
 
 from . import FetchRequest, FetchResult, Sink
 
@@ -34,11 +35,9 @@ class FileTransport:
             If it is no regular file, can't be read, has not all of the range, or changes while it is read.
         """
         path = path_of(request.url)
-        descriptor = _reading(path, os.open, path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = _reading(path, open_regular, path)
         try:
             before = os.fstat(descriptor)
-            if not stat.S_ISREG(before.st_mode):
-                raise TransportError("not a regular file", file=path)
             etag = _etag(before)
             if request.etag == etag:
                 return FetchResult(not_modified=True)
@@ -58,7 +57,11 @@ class FileTransport:
                 raise TransportError("the file changed while it was copied", file=path)
         finally:
             os.close(descriptor)
-        return FetchResult(etag=etag, last_modified=formatdate(before.st_mtime, usegmt=True), length=length)
+        return FetchResult(
+            etag=etag,
+            last_modified=format_datetime(time_of_file(before.st_mtime), usegmt=True),
+            length=length,
+        )
 
     def close(self) -> None:
         """Nothing is kept open."""
@@ -95,3 +98,5 @@ def _reading(path: str, call: Callable[..., T], *arguments: object) -> T:
         raise kind("no such file", file=path) from None
     except OSError as error:
         raise TransportError(f"can't be read: {error.strerror}", file=path) from error
+    except ValueError as error:  # a zero byte, or half a surrogate pair
+        raise TransportError(f"not a path: {error}", file=path) from None
