@@ -194,6 +194,8 @@ def load_case(path: str | os.PathLike[str]) -> Case:
     """
     doc, settings, built = _read(path)
     sources = built.of("sources")
+    if settings.model is not None:
+        _window(doc, ("model", "window"), settings.model.window)
     place = _Place(doc, settings.vars)
     _check_halo(doc, settings.partition)
     prefetch, cache, output, restart = settings.prefetch, settings.cache, settings.output, settings.restart
@@ -409,7 +411,10 @@ def _selector_hint(selector: Any) -> str:
     """Say how YAML spells a selector; it has no tuples."""
     bounds = re.fullmatch(r"\s*(\d+)\s*:\s*(\d+)\s*", selector) if isinstance(selector, str) else None
     start, stop = ("start", "stop") if bounds is None else bounds.groups()
-    return f"Write {{slice: [{start}, {stop}]}}, {{slice: [start, stop, step]}}, a list of indices, or all"
+    one = f" ([{selector}])" if isinstance(selector, int) else ""
+    return (
+        f"Write {{slice: [{start}, {stop}]}}, {{slice: [start, stop, step]}}, a list of indices{one}, or all"
+    )
 
 
 def _clip(

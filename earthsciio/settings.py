@@ -213,9 +213,10 @@ class ScatterSettings(_Settings, frozen=True, kw_only=True):
 
 
 class ModelSettings(_Settings, frozen=True, kw_only=True):
-    """Which model runs."""
+    """Which model runs; its `window` selects the levels and the region it takes of the files."""
 
     name: Annotated[str, _says("The model.")]
+    window: Selectors = {}
     parameters: Annotated[dict[str, Any], _says("What the model takes; checked by it.")] = {}
 
 

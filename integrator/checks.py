@@ -20,9 +20,11 @@ from earthsciio.cadence import Steps
 from earthsciio.fields import Array, NativeField
 from earthsciio.prefetch import PrefetchGroup
 from earthsciio.provider import Provider
+from earthsciio.selection import Window
 from earthsciio.shape import nearest
 from earthsciio.yamltext import Document, Key
 
+from .domain import Domain, neighbours
 from .models.setup import MODELS, ModelSetup, TracerParameters, set_up_model
 from .models.tracer import Grid
 
@@ -47,14 +49,19 @@ class CaseGrid:
 
     Attributes
     ----------
-    axes : dict of str to numpy.ndarray, shape (n,)
-        Latitudes and longitudes in degrees, by the names the files give the dimensions, latitude first.
+    domain : Domain
+        The rows, columns and levels that the model runs on.
     notes : tuple of str
         What the model does with the files that a user might not expect.
     """
 
-    axes: dict[str, Array]
+    domain: Domain
     notes: tuple[str, ...] = ()
+
+    @property
+    def axes(self) -> dict[str, Array]:
+        """Latitudes and longitudes in degrees, by the names the files give the dimensions, latitude first."""
+        return self.domain.axes
 
 
 def validate(case: Case, cache: Cache | None = None) -> CaseGrid:
@@ -82,12 +89,13 @@ def validate(case: Case, cache: Cache | None = None) -> CaseGrid:
     check_model(case)
     cache = case.open_cache() if cache is None else cache
     grid = read_grid(case, cache)
-    set_up(case, grid.axes).close()
+    setup = set_up(case, grid.domain)
+    setup.close()
     members = {name: member for name, member in case.providers(cache).items() if not member.is_const}
     with Document.read(case.file).at("prefetch"):
         group = PrefetchGroup(members, **case.group_options())
     group.boundaries()
-    return grid
+    return CaseGrid(grid.domain, grid.notes + setup.notes)
 
 
 def check_model(case: Case) -> None:
@@ -172,26 +180,34 @@ def _check_last_bracket(doc: Document, case: Case, *sources: DataSource) -> None
 
 
 def _check_cut(doc: Document, case: Case) -> None:
-    """Refuse what a run could not keep to: it reads all of the grid, and cuts it as the tracer needs."""
+    """Refuse what a run could not keep to: the model says what is read, cut as the tracer needs."""
     if case.window is not None:
-        raise doc.error(("window",), "a case can't be run on a part of the grid", hint="Leave `window` out")
+        hint = "Write it under `model:`, where `window` selects a region and levels"
+        raise doc.error(("window",), "it is the model that is run on a part of the grid", hint=hint)
     for name, source in case.sources.items():
         if source.temporal is not None and "select" in source.reader_kwargs:
             raise doc.error(
                 ("sources", name, "window"), f"a run reads all of source {name!r}, cut among its ranks",
-                hint="Leave `window` (or `select`) out; a last meridian that repeats the first is no harm",
+                hint="Leave `window` (or `select`) out; the model's `window` selects a region and levels",
             )  # fmt: skip
     for dim in (case.grid.lat, case.grid.lon):
         if case.halo(dim) != (1, 1):
-            raise doc.error(("partition", "halo"), f"the tracer has a halo of 1, not {case.halo(dim)}")
+            raise doc.error(
+                ("partition", "halo"), f"the tracer has a halo of 1, not {case.halo(dim)}",
+                hint="Write `halo: 1`",
+            )  # fmt: skip
     if case.is_periodic(case.grid.lat) or not case.is_periodic(case.grid.lon):
-        raise doc.error(("partition", "periodic"), f"the tracer's grid wraps along {case.grid.lon} alone")
+        raise doc.error(
+            ("partition", "periodic"), f"the tracer's grid wraps along {case.grid.lon} alone",
+            hint="Leave it out; a region of the model's `window` has edges without it",
+        )  # fmt: skip
 
 
 def read_grid(case: Case, cache: Cache) -> CaseGrid:
     """Read the grid from the first file the case needs, and check that the model's winds are on it.
 
-    A last meridian that repeats the first (0 and 360) is left out.
+    What the model's ``window`` selects of it is checked too. A last meridian that repeats the first (0 and
+    360) is left out.
 
     Raises
     ------
@@ -212,16 +228,38 @@ def read_grid(case: Case, cache: Cache) -> CaseGrid:
         for dim, values in _axes(doc, case, name, members[name].coords).items():
             if values.shape != axes[dim].shape or not np.allclose(values, axes[dim], rtol=0, atol=1e-3):
                 raise doc.error(("sources", name), f"{dim!r} differs from that of source {leader!r}")
-    levels = {_levels(doc, case, members, axes, key) for key in _WINDS} if winds else set()
-    notes = [f"winds on {count} levels are averaged over them, unweighted" for count in levels - {0}]
     lat, lon = axes.values()
+    stored, notes = lon.size, list[str]()
     if lon.size > 2 and abs(lon[-1] - lon[0] - 360) < 1e-3 * abs(lon[1] - lon[0]):
         lon = lon[:-1]
         notes.append("the last meridian repeats the first, and is left out")
-    if case.model is not None:
-        with doc.at("grid"):
-            Grid(lat, lon)
-    return CaseGrid(dict(zip(axes, (lat, lon), strict=True)), tuple(notes))
+    whole = dict(zip(axes, (lat, lon), strict=True))
+    if case.model is None:
+        return CaseGrid(Domain(whole), tuple(notes))
+    with doc.at("grid"):
+        Grid(lat, lon)
+    levels = _levels(doc, case, members, axes)
+    window = Window(case.model.window)
+    cells = {}
+    for dim, size in zip(axes, (lat.size, stored), strict=True):
+        with doc.at("model", "window", dim):
+            wraps = dim == case.grid.lon
+            cells[dim] = neighbours(window, dim, size, whole[dim].size, wraps=wraps)
+    taken = {source: each.window for source, each in levels.items() if each.window is not None}
+    domain = Domain(whole, cells, taken)
+    notes[:0] = dict.fromkeys(each.note for each in levels.values())
+    if domain.is_cut:
+        notes.append(_region_note(domain))
+    return CaseGrid(domain, tuple(notes))
+
+
+def _region_note(domain: Domain) -> str:
+    spans = [
+        f"{dim} {axis[0]:g} to {axis[-1]:g}"
+        for dim, axis in domain.axes.items()
+        if axis.size < domain.whole[dim].size
+    ]
+    return f"a region, {', '.join(spans)}: tracer that flows out over its edges is gone, and none comes in"
 
 
 def _axes(doc: Document, case: Case, source: str, coords: Mapping[str, NativeField]) -> dict[str, Array]:
@@ -243,15 +281,43 @@ def _axes(doc: Document, case: Case, source: str, coords: Mapping[str, NativeFie
     return {case.grid.lat: lat.data, case.grid.lon: lon.data}
 
 
+@dataclass(frozen=True, slots=True)
+class _Levels:
+    """The levels that a source's winds are taken from: what is asked of the files, and what is said."""
+
+    window: Window | None
+    note: str
+
+
 def _levels(
-    doc: Document, case: Case, members: Mapping[str, Provider], axes: Mapping[str, Array], key: str
-) -> int:
-    """Count the levels of a wind, 0 without; refuse one that is not on the grid."""
+    doc: Document, case: Case, members: Mapping[str, Provider], axes: Mapping[str, Array]
+) -> dict[str, _Levels]:
+    """Find the levels of the winds, by source; those without are left out. Refuse a wind not on the grid."""
+    assert case.model is not None
+    asked = [dim for dim in case.model.window if dim not in axes]
+    levels = {}
+    for key in _WINDS:
+        source, variable = case.model.parameters[key]
+        shape = _check_shape(doc, case, members[source], axes, key)
+        if len(shape) == 3:
+            levels[source] = _levels_of(doc, case, members[source], axes, variable, shape[0])
+    if asked and not levels:
+        dims = ", ".join(axes)
+        raise doc.error(
+            ("model", "window", asked[0]), "the winds are on no levels", hint=f"There are: {dims}"
+        )
+    return levels
+
+
+def _check_shape(
+    doc: Document, case: Case, member: Provider, axes: Mapping[str, Array], key: str
+) -> tuple[int, ...]:
+    """Give the shape of a record of a wind; refuse one that is not on the grid."""
     assert case.model is not None
     source, variable = case.model.parameters[key]
     temporal = case.sources[source].temporal
     assert temporal is not None
-    shape = members[source].array_shape(variable)
+    shape = member.array_shape(variable)
     own = shape[1:] if temporal.brackets else shape
     sizes = tuple(axis.size for axis in axes.values())
     if own[-2:] != sizes or len(own) > 3:
@@ -264,16 +330,54 @@ def _levels(
             ("sources", source, "temporal", "records_per_sample"), "winds on levels need brackets here",
             hint="Set `records_per_sample: 2`",
         )  # fmt: skip
-    if len(own) == 2:
-        return 0
-    coords, lev = members[source].coords, case.grid.lev
-    levels = [name for name in coords if name not in axes and coords[name].shape == own[:1]]
-    if lev is not None and levels and lev not in levels:
-        raise doc.error(("grid", "lev"), f"{variable!r} has no levels {lev!r}", hint=nearest(lev, levels))
-    return own[0]
+    return own
 
 
-def set_up(case: Case, axes: Mapping[str, Array], comm: MPI.Intracomm | None = None) -> ModelSetup:
+def _levels_of(
+    doc: Document, case: Case, member: Provider, axes: Mapping[str, Array], variable: str, count: int
+) -> _Levels:
+    assert case.model is not None
+    coords, lev = member.coords, case.grid.lev
+    named = [name for name in coords if name not in axes and coords[name].shape == (count,)]
+    if lev is not None and named and lev not in named:
+        raise doc.error(("grid", "lev"), f"{variable!r} has no levels {lev!r}", hint=nearest(lev, named))
+    asked = [dim for dim in case.model.window if dim not in axes]
+    if not asked:
+        dim = lev if lev in named else named[0] if len(named) == 1 else None
+        text = f"winds on {count} levels are averaged over them, unweighted"
+        return _Levels(
+            None, text if dim is None else f"{text}: {_level_names(coords, dim, np.arange(count))}"
+        )
+    window = Window({dim: case.model.window[dim] for dim in asked})
+    for dim in asked:
+        with doc.at("model", "window", dim):
+            cut = member.with_window(Window({dim: window[dim]})).array_shape(variable)[1]
+    selector = window.selector(asked[0])
+    chosen = np.arange(count) if selector is None else selector.indices()
+    if len(asked) > 1 or not len(chosen) or cut != len(chosen):
+        raise doc.error(
+            ("model", "window", asked[-1]), f"it selects no levels of {variable!r}",
+            hint="Select one level or more of the one dimension besides latitude and longitude",
+        )  # fmt: skip
+    names = _level_names(coords, asked[0], chosen)
+    if len(chosen) == 1:
+        return _Levels(window, f"winds are those of one level of {count}: {names}")
+    return _Levels(window, f"winds on {len(chosen)} of {count} levels are averaged, unweighted: {names}")
+
+
+def _level_names(coords: Mapping[str, NativeField], dim: str, chosen: Array) -> str:
+    """Name levels by their coordinate, with its units, or else by their index."""
+    coord = coords.get(dim)
+    if coord is None or coord.data.ndim != 1 or coord.data.dtype.kind not in "iuf":
+        values, units, name = chosen, "", f"index of {dim}"
+    else:
+        values, units, name = coord.data[chosen], f" {coord.attrs.get('units', '')}".rstrip(), dim
+    run = len(chosen) > 2 and bool(np.all(np.diff(chosen) == 1))
+    shown = [f"{value:g}" for value in (values[[0, -1]] if run else values)]
+    return f"{name} {' to '.join(shown) if run else ', '.join(shown)}{units}"
+
+
+def set_up(case: Case, domain: Domain, comm: MPI.Intracomm | None = None) -> ModelSetup:
     """Build the model of a case on this rank; collective over `comm`.
 
     Raises
@@ -283,4 +387,4 @@ def set_up(case: Case, axes: Mapping[str, Array], comm: MPI.Intracomm | None = N
     """
     assert case.model is not None
     with Document.read(case.file).at(*_PARAMETERS):
-        return set_up_model(case.model.name, case.model.parameters, axes, comm)
+        return set_up_model(case.model.name, case.model.parameters, domain, comm)

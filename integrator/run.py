@@ -21,7 +21,7 @@ from earthsciio.fields import Array
 from earthsciio.timeaxis import encode_times
 
 from .blocks import Blocks
-from .checks import check_model, read_grid, set_up
+from .checks import CaseGrid, check_model, read_grid, set_up
 from .figures import Figures, figures_of
 from .models.setup import ModelSetup
 from .pictures import Lane
@@ -66,6 +66,10 @@ class Outcome:
         Who did what when.
     provenance : list of dict
         The files the run used, on any rank: fields of :class:`earthsciio.cache.provenance.UsedFile`.
+    notes : tuple of str
+        What it took of the files, and what it did by default.
+    target : dict of str to (float, float), optional
+        ``lat`` and ``lon`` bounds of the region that the objective is about, degrees.
     """
 
     figures: Figures
@@ -80,6 +84,8 @@ class Outcome:
     device: Figures | None
     lanes: list[Lane] = field(default_factory=list)
     provenance: list[dict[str, Any]] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+    target: dict[str, tuple[float, float]] | None = None
 
 
 class _DecodeLog:
@@ -114,8 +120,8 @@ class CaseRun:
         self.members: dict[str, Provider] = {
             name: provider for name, provider in case.providers(self.cache).items() if not provider.is_const
         }
-        grid = self._shared(lambda: read_grid(case, self.cache))
-        self.setup: ModelSetup = agreed(comm, lambda: set_up(case, grid.axes, comm))
+        self.grid: CaseGrid = self._shared(lambda: read_grid(case, self.cache))
+        self.setup: ModelSetup = agreed(comm, lambda: set_up(case, self.grid.domain, comm))
         self.blocks = Blocks(self.setup.partition, comm)
 
     def _shared(self, act: Callable[[], Any]) -> Any:
@@ -127,9 +133,10 @@ class CaseRun:
 
     def forcing(self, **changes: Any) -> OwnForcing | ReaderForcing:
         """Open the forcing of this rank; `changes` go before the case's ``prefetch`` section."""
+        cells = self.setup.partition.window(self.rank)
         return open_forcing(
             self.members,
-            self.setup.partition.window(self.rank),
+            {name: self.grid.domain.window(name, cells) for name in self.members},
             self.comm,
             mode=self.case.scatter.mode,
             transform=self.setup.transform,
@@ -230,6 +237,7 @@ def run_case(
         *run.setup.axes,
         whole[0], whole[1], gradient, whole[2],
         mass, identity, device, _lanes(reports, decoded), _once(used),
+        run.grid.notes + run.setup.notes, run.setup.target,
     )  # fmt: skip
 
 

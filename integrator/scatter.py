@@ -10,7 +10,7 @@ learn it from what they are sent. Ranks that wait for the reader sleep.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -38,7 +38,7 @@ ScatterMode: TypeAlias = Literal["auto", "own", "root", "node"]
 
 def open_forcing(
     members: Mapping[str, Provider],
-    window: Window,
+    window: Window | Mapping[str, Window],
     comm: MPI.Intracomm | None = None,
     *,
     mode: ScatterMode = "auto",
@@ -52,8 +52,8 @@ def open_forcing(
     ----------
     members : mapping of str to Provider
         DISCRETE providers without a selection; the same on every rank.
-    window : Window
-        What this rank needs of each member.
+    window : Window, or mapping of str to Window
+        What this rank needs of every member, or of each.
     comm : mpi4py.MPI.Intracomm or None
         None for a single rank without MPI.
     mode : {"auto", "own", "root", "node"}
@@ -82,8 +82,13 @@ def open_forcing(
         return ReaderForcing(members, window, comm, poison=poison, decode_threads=decode_threads, **group)
     if decode_threads is not None:
         set_decode_threads(decode_threads)
-    bound = {key: provider.with_window(window) for key, provider in members.items()}
+    needed = _by_member(window, members)
+    bound = {key: provider.with_window(needed[key]) for key, provider in members.items()}
     return OwnForcing(PrefetchGroup(bound, **group), comm, poison=poison)
+
+
+def _by_member(window: Window | Mapping[str, Window], members: Iterable[str]) -> Mapping[str, Window]:
+    return dict.fromkeys(members, window) if isinstance(window, Window) else window
 
 
 class _Course:
@@ -224,7 +229,7 @@ class ReaderForcing:
     def __init__(
         self,
         members: Mapping[str, Provider],
-        window: Window,
+        window: Window | Mapping[str, Window],
         comm: MPI.Intracomm,
         *,
         poison: bool = False,
@@ -242,7 +247,7 @@ class ReaderForcing:
         self._readers: MPI.Comm | None = None
         if len(node.groups) > 1:
             self._readers = comm.Split(0 if self.is_reader else 1, comm.Get_rank())
-        windows = gather(node.comm, pickle.dumps(window))
+        windows = gather(node.comm, pickle.dumps(_by_member(window, members)))
 
         def build() -> list[Time] | None:
             if windows is None:
@@ -250,7 +255,8 @@ class ReaderForcing:
             # the others don't decode, so their share of the cores is the reader's
             set_decode_threads(decode_threads or default_decode_threads(ranks=1))
             mine = [pickle.loads(parcel) for parcel in windows]  # noqa: S301 - sent by a rank of this job
-            self.group = PrefetchGroup(members, windows=mine, **group)
+            by_member = {key: [each[key] for each in mine] for key in members}
+            self.group = PrefetchGroup(members, windows=by_member, **group)
             return self.group.boundaries()
 
         boundaries = agreed(comm, build)

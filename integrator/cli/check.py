@@ -20,7 +20,6 @@ def run(arguments: argparse.Namespace) -> int:
     from earthsciio.declare import load_case
     from earthsciio.errors import EarthSciIOError
     from integrator.checks import validate
-    from integrator.models.tracer import Grid
 
     sources = check.run(argparse.Namespace(file=arguments.case, json=False, offline=arguments.offline))
     case = load_case(arguments.case)
@@ -29,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         grid = validate(case, cache)
         lat, lon = grid.axes
-        Grid(grid.axes[lat], grid.axes[lon]).partition(arguments.ranks, lat=lat, lon=lon)
+        grid.domain.grid().partition(arguments.ranks, lat=lat, lon=lon)
     except EarthSciIOError as error:
         print(f"model: {' '.join(str(error).split())}")
         return 1

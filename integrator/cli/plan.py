@@ -25,7 +25,12 @@ def run(arguments: argparse.Namespace) -> int:
         check_model(case)
     cache = case.open_cache()
     grid = read_grid(case, cache)
-    dims = (Dim(name, axis.size, case.is_periodic(name), case.halo(name)) for name, axis in grid.axes.items())
+    domain, lon = grid.domain, case.grid.lon
+    cut = grid.axes[lon].size < domain.whole[lon].size
+    dims = (
+        Dim(name, axis.size, case.is_periodic(name) and not (name == lon and cut), case.halo(name))
+        for name, axis in grid.axes.items()
+    )
     partition = Partition(tuple(dims), arguments.ranks)
     members = {name: member for name, member in case.providers(cache).items() if not member.is_const}
     group = PrefetchGroup(members, **case.group_options())
@@ -35,8 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     for rank in range(arguments.ranks):
         window = partition.window(rank)
         nbytes = 0
-        for member in members.values():
-            bound = member.with_window(window)
+        for name, member in members.items():
+            bound = member.with_window(domain.window(name, window))
             resolved = bound.resolve(bound.anchor_at(boundaries[0]))
             layouts = [bound.measure(record, (None,)) for record in resolved.records]
             nbytes += bound.assembly_nbytes(resolved, layouts) or layouts[0].nbytes

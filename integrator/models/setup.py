@@ -13,11 +13,12 @@ from earthsciio.errors import DeclarationError
 from earthsciio.fields import Array
 from integrator.partition import Partition
 
-from .tracer import Grid, TracerModel, column_mean
+from .tracer import TracerModel, column_mean
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from integrator.domain import Domain
     from integrator.sweep import Model
 
 __all__ = ["MODELS", "ModelSetup", "TracerParameters", "set_up_model"]
@@ -57,6 +58,16 @@ class ModelSetup(Protocol):
     @property
     def weights(self) -> Array:
         """The weights of the objective, a linear functional of the final state, in this rank's cells."""
+        ...
+
+    @property
+    def target(self) -> dict[str, tuple[float, float]] | None:
+        """``lat`` and ``lon`` bounds of the region that the objective is about, degrees; None without."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a report says of the parameters, those of the case and those by default."""
         ...
 
     @property
@@ -109,6 +120,8 @@ class TracerSetup:
     initial: Array
     weights: Array
     volume: Array
+    target: dict[str, tuple[float, float]]
+    notes: tuple[str, ...]
 
     def close(self) -> None:
         """Free the communicator of the halo exchange. Collective."""
@@ -118,7 +131,7 @@ class TracerSetup:
 def set_up_model(
     name: str,
     parameters: Mapping[str, Any],
-    axes: Mapping[str, Array],
+    domain: Domain,
     comm: MPI.Intracomm | None,
 ) -> ModelSetup:
     """Build the model of a case on this rank.
@@ -129,8 +142,8 @@ def set_up_model(
         The model; there is ``tracer``.
     parameters : mapping
         Its parameters; see :class:`TracerParameters`.
-    axes : mapping of str to numpy.ndarray
-        The coordinates of the grid in degrees, latitude first.
+    domain : Domain
+        What it runs on.
     comm : mpi4py.MPI.Intracomm or None
         The ranks that share the grid.
 
@@ -145,21 +158,34 @@ def set_up_model(
         settings = msgspec.convert(dict(parameters), TracerParameters)
     except msgspec.ValidationError as error:
         raise DeclarationError(f"parameters of the model 'tracer': {error}") from None
-    (lat_name, lat), (lon_name, lon) = axes.items()
-    grid = Grid(lat, lon, wall=settings.wall)
+    grid = domain.grid(settings.wall)
+    lat_name, lon_name = domain.whole
     partition = grid.partition(1 if comm is None else comm.Get_size(), lat=lat_name, lon=lon_name)
     block = partition.block(0 if comm is None else comm.Get_rank())
     model = TracerModel(grid, partition, comm, step=settings.step, u=settings.u, v=settings.v)
-    inside = _region(lat, lon, settings.target)
+    inside = _region(grid.lat, grid.lon, settings.target)
     return TracerSetup(
         model=model,
         partition=partition,
         transform=column_mean,
         axes=(grid.lat, grid.lon),
-        initial=_bell(lat, lon, settings.start)[block],
+        initial=_bell(grid.lat, grid.lon, settings.start)[block],
         weights=np.where(inside, grid.area, 0.0)[block],
         volume=model.area,
+        target=settings.target,
+        notes=_notes(settings, parameters),
     )
+
+
+def _notes(settings: TracerParameters, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say where the tracer starts and what its objective is."""
+    start, target = settings.start, settings.target
+    (south, north), (west, east) = sorted(target["lat"]), target["lon"]
+    texts = {
+        "start": f"a bell of {start['radius']:g} degrees around lat {start['lat']:g}, lon {start['lon']:g}",
+        "target": f"lat {south:g} to {north:g}, lon {west:g} to {east:g}",
+    }
+    return tuple(f"{key}: {text}{'' if key in given else ', by default'}" for key, text in texts.items())
 
 
 def _bell(lat: Array, lon: Array, where: Mapping[str, float]) -> Array:
@@ -172,8 +198,9 @@ def _bell(lat: Array, lon: Array, where: Mapping[str, float]) -> Array:
     distance = np.arccos(np.clip(cosine, -1, 1))
     if not (distance < radius).any():
         raise DeclarationError(
-            "no cell lies within the start of the tracer", start=dict(where), hint="Give it a larger radius"
-        )
+            "no cell lies within the start of the tracer", start=dict(where),
+            hint="Give `start` a lat and lon on the grid, or a larger radius",
+        )  # fmt: skip
     bell: Array = np.where(distance < radius, 0.5 * (1 + np.cos(np.pi * distance / radius)), 0.0)
     return bell
 
@@ -183,10 +210,11 @@ def _region(lat: Array, lon: Array, bounds: Mapping[str, tuple[float, float]]) -
         raise DeclarationError(f"the target of the tracer has bounds of lat and lon, not of {sorted(bounds)}")
     south, north = sorted(bounds["lat"])
     west, east = bounds["lon"]
-    inside: Array = ((lat >= south) & (lat <= north))[:, None] & ((lon - west) % 360 <= (east - west) % 360)
+    width = 360.0 if east - west >= 360 else (east - west) % 360
+    inside: Array = ((lat >= south) & (lat <= north))[:, None] & ((lon - west) % 360 <= width)
     if not inside.any():
         raise DeclarationError(
             "no cell lies within the target", target=dict(bounds),
-            hint="Give lat: [south, north] and lon: [west, east] around the centres of cells",
+            hint="Give `target` lat: [south, north] and lon: [west, east] around the centres of cells",
         )  # fmt: skip
     return inside

@@ -13,8 +13,11 @@ where face f lies between cells a and b, U_f is the mean of the normal winds of 
 the face, and U+ and U- are its positive and negative parts. The winds are blended linearly in time between
 the two records of a bracket, at the middle of each step.
 
-The scheme is conservative, keeps q >= 0, and is linear in q, so its adjoint is the transpose of the step:
-with :math:`\mu_i = \lambda_i\, dt / A_i`,
+Where the grid is a part of a larger one (:meth:`Grid.part`), its edges are open: q is 0 outside, and a face
+on an edge has the wind of the cell inside. What flows out is gone, and nothing comes in.
+
+Otherwise the scheme is conservative. It keeps q >= 0, and is linear in q, so its adjoint is the transpose of
+the step: with :math:`\mu_i = \lambda_i\, dt / A_i`,
 
 .. math::
 
@@ -28,6 +31,7 @@ the same bits on any number of ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -81,9 +85,11 @@ class Grid:
         Length of the faces between neighbours along a parallel, m; 0 beyond the wall.
     width : numpy.ndarray, shape (nlat + 1, nlon)
         Length of the faces between neighbours along a meridian, m; face j lies before row j. 0 at both
-        ends of the grid and beyond the wall.
+        ends of the whole grid and beyond the wall.
     northward : float
         1 where rows go from south to north, else -1.
+    periodic : bool
+        Whether the first column follows the last; not in a :meth:`part` of fewer columns.
 
     Raises
     ------
@@ -99,6 +105,7 @@ class Grid:
     height: Floats = field(init=False, repr=False)
     width: Floats = field(init=False, repr=False)
     northward: float = field(init=False)
+    periodic: bool = field(init=False)
 
     def __post_init__(self) -> None:
         lat, lon = np.asarray(self.lat, np.float64), np.asarray(self.lon, np.float64)
@@ -129,10 +136,36 @@ class Grid:
             array.flags.writeable = False
             object.__setattr__(self, name, array)
         object.__setattr__(self, "northward", northward)
+        object.__setattr__(self, "periodic", True)
+
+    def part(self, rows: tuple[int, int], columns: npt.NDArray[np.int64]) -> Grid:
+        """Give a part of the grid, whose edges are open where the grid goes on.
+
+        Parameters
+        ----------
+        rows : (int, int)
+            Start and stop.
+        columns : numpy.ndarray of int, shape (n,)
+            Neighbours from west to east, which may run across the grid's end. All of them still wrap.
+        """
+        start, stop = rows
+        arrays = {
+            "lat": self.lat[start:stop],
+            "lon": self.lon[columns],
+            "area": self.area[start:stop, columns],
+            "height": self.height[start:stop],
+            "width": self.width[start : stop + 1, columns],
+        }
+        part = copy(self)
+        for name, array in arrays.items():
+            array.flags.writeable = False
+            object.__setattr__(part, name, array)
+        object.__setattr__(part, "periodic", self.periodic and len(columns) == self.lon.size)
+        return part
 
     def partition(self, ranks: int, *, lat: str = "lat", lon: str = "lon") -> Partition:
         """Cut the grid for `ranks` ranks, with the halo the model needs; the names are the file's."""
-        dims = Dim(lat, self.lat.size, halo=(1, 1)), Dim(lon, self.lon.size, periodic=True, halo=(1, 1))
+        dims = Dim(lat, self.lat.size, False, (1, 1)), Dim(lon, self.lon.size, self.periodic, (1, 1))
         return Partition(dims, ranks)
 
 
@@ -210,8 +243,9 @@ class TracerModel:
         self._frame_shape = partition.frame_shape(rank)
         self._placement = partition.placement(rank)
         self.rows, self.columns = partition.block(rank)
-        around = np.arange(self.columns.start - 1, self.columns.stop + 1) % grid.lon.size
-        # 1 beyond the poles, where nothing comes from and a quotient must stay finite
+        around, columns = np.arange(self.columns.start - 1, self.columns.stop + 1), grid.lon.size
+        around = around % columns if grid.periodic else around[(around >= 0) & (around < columns)]
+        # 1 beyond the edges, where nothing comes from and a quotient must stay finite
         area = np.ones(self._frame_shape)
         area[self._placement] = grid.area[max(self.rows.start - 1, 0) : self.rows.stop + 1][:, around]
         self._area = area
@@ -335,11 +369,12 @@ class TracerModel:
             if record.shape != window.shape:
                 raise DeclarationError(f"{wind} is not this rank's Window, {window.shape}", variable=variable)
             window[...] = record
+            _extend(frame, self._placement)
             frames.append(frame)
         return (frames[0], frames[-1]), (times[0], times[-1])
 
     def _check_cfl(self, fluxes: _Fluxes, dt: float) -> None:
-        """Raise on every rank, and the same, if any cell of the globe would be emptied in a step.
+        """Raise on every rank, and the same, if any cell of the grid would be emptied in a step.
 
         What leaves a cell is convex in the winds, so the ends of the bracket bound all times between.
         """
@@ -360,6 +395,14 @@ class TracerModel:
             f"CFL: a step of {dt:g} s takes {number:.3g} times its content out of a cell",
             hint=f"Choose a step of at most {0.99 * dt / number:.3g} s, or a wall further from the poles",
         )
+
+
+def _extend(frame: Floats, inside: tuple[slice, ...]) -> None:
+    """Give what lies beyond an edge the wind of the edge."""
+    rows, columns = inside
+    frame[: rows.start], frame[rows.stop :] = frame[rows.start], frame[rows.stop - 1]
+    frame[:, : columns.start] = frame[:, columns.start : columns.start + 1]
+    frame[:, columns.stop :] = frame[:, columns.stop - 1 : columns.stop]
 
 
 def _dates(sample: EpochSample, member: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+
 import netCDF4
 import numpy as np
 import pytest
 
 from earthsciio.declare import load_case
 from earthsciio.errors import DeclarationError
+from earthsciio.selection import Window
 from integrator.checks import validate
 from integrator.cli import main
 from integrator.run import run_case
@@ -72,9 +75,17 @@ def test_a_sound_case_is_understood_and_needs_the_files_of_its_time_only(write, 
     grid = validate(load_case(write()))
     assert list(grid.axes) == ["lat", "lon"]
     np.testing.assert_array_equal(grid.axes["lon"], np.arange(-180, 180, 22.5))
-    assert grid.notes == ("winds on 2 levels are averaged over them, unweighted",)
+    assert grid.notes == (
+        "winds on 2 levels are averaged over them, unweighted: lev 1, 2 layer",
+        "start: a bell of 20 degrees around lat 35, lon 140, by default",
+        "target: lat -60 to 60, lon -90 to 120",
+    )
     assert not (tmp_path / "w.01.nc").exists()
-    assert validate(load_case(write(levels=0))).notes == ()
+    assert validate(load_case(write(levels=0))).notes == grid.notes[1:]
+
+
+def model_on(window: str) -> list[tuple[str, str]]:
+    return [("name: tracer", f"name: tracer\n  window: {window}")]
 
 
 OTHER = "  late: {format: netcdf, url: w.%d.nc, temporal: {<<: *days, "
@@ -92,9 +103,17 @@ OTHER = "  late: {format: netcdf, url: w.%d.nc, temporal: {<<: *days, "
         ),
         (
             [("    variables:", "    window: {lon: {slice: [0, 8]}}\n    variables:")],
-            5, "sources.wind.window", "a run reads all of source 'wind'.*Leave `window`",
+            5, "sources.wind.window", "reads all of source 'wind'.*Leave `window`.*the model's `window`",
         ),
-        ([("grid:", "window: {lat: {slice: [0, 8]}}\ngrid:")], 9, "window", "part of the grid"),
+        ([("grid:", "window: {lat: {slice: [0, 8]}}\ngrid:")], 9, "window", "part of the grid.*`model:`"),
+        (model_on("{lev: [2]}"), 12, "model.window.lev", "out of range"),
+        (model_on("{level: [1]}"), 12, "model.window.level", "'level'"),
+        (model_on("{lev: []}"), 12, "model.window.lev", "selects no levels"),
+        (model_on("{lev: [0], time: [1]}"), 12, "model.window.time", "time"),
+        (model_on("{lat: {slice: [3, 14]}}"), 12, "model.window.lat", "out of range"),
+        (model_on("{lat: {slice: [3, 9, 2]}}"), 12, "model.window.lat", "run of at least 2.*slice"),
+        (model_on("{lon: [3, 2]}"), 12, "model.window.lon", "indices across the files' end"),
+        (model_on("{lon: {slice: [0, 5]}}"), 13, "model.parameters", "within the start.*Give `start`"),
         ([("grid:", "partition: {halo: 2}\ngrid:")], 9, "partition.halo", "a halo of 1"),
         ([("grid:", "partition: {periodic: []}\ngrid:")], 9, "partition.periodic", "wraps along lon alone"),
         ([("grid:", "prefetch: {executor: process}\ngrid:")], 9, "prefetch", "executor"),
@@ -130,7 +149,7 @@ def test_a_meridian_stored_twice_changes_nothing(write):
     np.testing.assert_array_equal(closed.lon, plain.lon)
     np.testing.assert_array_equal(closed.end, plain.end)
     assert plain.end.any()
-    assert validate(load_case(write(closed=True))).notes[-1].startswith("the last meridian repeats the first")
+    assert validate(load_case(write(closed=True))).notes[1].startswith("the last meridian repeats the first")
 
 
 def test_the_check_command_looks_at_sources_and_model(write, capsys):
@@ -164,3 +183,83 @@ def test_the_plan_says_how_much_in_all_and_what_becomes_of_levels(write, capsys)
     assert "[0, 8)" in lines[2]
     assert lines[5].startswith("3 epochs, from 2000-01-02 00:00:00")
     assert "averaged over them, unweighted" in lines[6]
+
+
+# the parts of the files that a case may run on, and what is said of them
+REGION = "{lat: {slice: [4, 11]}, lon: [12, 13, 14, 15, 0, 1]}"
+START = ("target:", "start: {lat: 0, lon: 150, radius: 40}, target:")
+
+
+@pytest.mark.parametrize(
+    ("levels", "note"),
+    [
+        ("[1]", "winds are those of one level of 4: lev 2 layer"),
+        ("{slice: [1, 4]}", "winds on 3 of 4 levels are averaged, unweighted: lev 2 to 4 layer"),
+        ("[3, 0]", "winds on 2 of 4 levels are averaged, unweighted: lev 4, 1 layer"),
+    ],
+)
+def test_levels_that_the_model_selects_are_those_of_files_without_the_others(write, levels, note):
+    path = write(*model_on(f"{{lev: {levels}}}"), levels=4)
+    case = load_case(path)
+    assert validate(case).notes[0] == note
+    got = run_case(case)
+    assert got.notes[0] == note
+    chosen = Window({"lev": case.model.window["lev"]}).selector("lev").indices()
+    for day in (2, 3):
+        file = path.with_name(f"w.{day:02d}.nc")
+        with netCDF4.Dataset(file) as old:
+            kept = {name: old[name][:][:, chosen] for name in ("u", "v")}
+            axes = {name: (old[name][:], old[name].units) for name in _ORDER}
+        file.unlink()
+        with netCDF4.Dataset(file, "w") as new:
+            axes["lev"] = axes["lev"][0][chosen], axes["lev"][1]
+            for name, (values, units) in axes.items():
+                new.createDimension(name, len(values))
+                new.createVariable(name, "f8", (name,))[:] = values
+                new[name].units = units
+            for name, values in kept.items():
+                new.createVariable(name, "f4", _ORDER)[:] = values
+    path.write_text(path.read_text().replace(f"  window: {{lev: {levels}}}\n", ""))
+    plain = run_case(load_case(path))
+    assert got.end.tobytes() == plain.end.tobytes()
+    assert np.ptp(got.end) > 0
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_region_runs_forward_and_back_and_says_what_leaves_it(write, closed):
+    path = write(*model_on(REGION), START, closed=closed)
+    outcome = run_case(load_case(path), direction="adjoint")
+    assert outcome.lat.tolist() == np.linspace(-90, 90, 13)[4:11].tolist()
+    assert outcome.lon.tolist() == [90, 112.5, 135, 157.5, -180, -157.5]
+    assert "a region, lat -30 to 60, lon 90 to -157.5: tracer that flows out over its edges is gone" in str(
+        outcome.notes
+    )
+    left, right = outcome.identity
+    assert abs(left - right) <= 1e-12 * abs(left)
+    before, after = outcome.mass
+    assert 0 < after < 0.999 * before
+    assert outcome.gradient.shape == outcome.end.shape == (7, 6)
+
+
+@pytest.mark.mpiexec
+def test_a_region_and_level_give_the_same_bits_on_any_number_of_ranks(write, mpirun, tmp_path):
+    path = write(*model_on(REGION.replace("{lat", "{lev: [1], lat", 1)), START)
+    alone = run_case(load_case(path), direction="adjoint")
+    done = mpirun(3, "integrator", "run", path, "--sweep", "adjoint", "--save", tmp_path / "3")
+    assert done.returncode == 0, done.stderr
+    shared = pickle.loads((tmp_path / "3").read_bytes())
+    for name in ("start", "end", "gradient", "area"):
+        assert getattr(shared, name).tobytes() == getattr(alone, name).tobytes()
+    assert (shared.mass, shared.identity, shared.notes) == (alone.mass, alone.identity, alone.notes)
+
+
+def test_the_check_and_the_plan_of_a_region_are_about_its_cells(write, capsys):
+    path = write(*model_on(REGION.replace("{lat", "{lev: [1], lat", 1)), START)
+    assert main(["check", str(path), "-n", "4"]) == 0
+    out = capsys.readouterr().out
+    assert "note: winds are those of one level of 2: lev 2 layer" in out
+    assert "model on lat 7 x lon 6, 4 ranks: all is well" in out
+    assert main(["plan", str(path), "-n", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    # 4 rows and 3, with one more on the other side of the cut, and none beyond the edges
+    assert [line.split()[-4:-1] for line in lines[2:4]] == [["5", "x", "6"], ["4", "x", "6"]]
