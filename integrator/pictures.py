@@ -71,14 +71,7 @@ def draw_timeline(path: Path, lanes: Sequence[Lane], title: str) -> None:
             axes.broken_barh(bars, (row - 0.4, 0.8), facecolors=_COLOURS[kind][0], linewidth=0)
     shown = dict.fromkeys(_COLOURS[interval.kind] for interval in busy)
     handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour, _ in shown]
-    axes.legend(
-        handles,
-        [label for _, label in shown],
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.12),
-        ncols=5,
-        frameon=False,
-    )
+    figure.legend(handles, [label for _, label in shown], loc="outside lower center", ncols=5, frameon=False)
     axes.set_yticks(range(len(lanes)), [lane.name for lane in lanes])
     axes.invert_yaxis()
     axes.set_xlim(0, length)
@@ -90,9 +83,14 @@ def draw_timeline(path: Path, lanes: Sequence[Lane], title: str) -> None:
 
 
 def draw_maps(
-    path: Path, lat: Array, lon: Array, fields: Mapping[str, tuple[Array, str]], title: str
+    path: Path,
+    lat: Array,
+    lon: Array,
+    fields: Mapping[str, tuple[Array, str]],
+    title: str,
+    target: Mapping[str, tuple[float, float]] | None = None,
 ) -> None:
-    """Draw global fields one above the other, on map axes.
+    """Draw fields of the globe, or of a part of it, one above the other on map axes.
 
     Parameters
     ----------
@@ -104,19 +102,57 @@ def draw_maps(
         Title of each map, its values, and the label of its colour bar.
     title : str
         Above the picture.
+    target : mapping of str to (float, float), optional
+        ``lat`` and ``lon`` bounds of the region to outline, degrees.
     """
     plt = _pyplot()
-    # from west to east across the Greenwich meridian
-    order = np.argsort((lon + 180) % 360, kind="stable")
-    x, y = ((lon + 180) % 360 - 180)[order], lat
+    x, order = _eastward(lon)
+    height = 1 + min(max(5.8 * np.ptp(lat) / np.ptp(x), 1.5), 8)
     figure, rows = plt.subplots(
-        len(fields), 1, figsize=(9, 3.9 * len(fields)), layout="constrained", squeeze=False
+        len(fields), 1, figsize=(9, height * len(fields)), layout="constrained", squeeze=False
     )
     for axes, (name, (values, label)) in zip(rows[:, 0], fields.items(), strict=True):
-        _draw_map(plt, axes, x, y, values[:, order], name, label)
+        _draw_map(plt, axes, x, lat, values[:, order], name, label)
+        if target is not None:
+            _outline(axes, target)
     figure.suptitle(title)
     figure.savefig(path, dpi=120)
     plt.close(figure)
+
+
+def _eastward(lon: Array) -> tuple[Array, Array]:
+    """Give longitudes ascending from the west of the map, and the order that makes them so.
+
+    The map of a globe begins at the date line; that of a part of it behind its widest gap.
+    """
+    wrapped = (lon + 180) % 360 - 180
+    order = np.argsort(wrapped, kind="stable")
+    x = wrapped[order]
+    gaps = np.diff(x, append=x[0] + 360)
+    widest = int(np.argmax(gaps))
+    if gaps[widest] > 1.5 * np.max(np.delete(gaps, widest), initial=0):
+        x = np.concatenate([x[widest + 1 :], x[: widest + 1] + 360])
+        order = np.roll(order, -(widest + 1))
+        x = x - 360 if x[0] >= 180 else x
+    return x, order
+
+
+def _outline(axes: Axes, target: Mapping[str, tuple[float, float]]) -> None:
+    """Draw the box of the target, wherever the map shows it."""
+    (south, north), (west, east) = sorted(target["lat"]), target["lon"]
+    east = west + (360.0 if east - west >= 360 else (east - west) % 360)
+    left, right = axes.get_xlim()
+    for turn in (-720, -360, 0, 360, 720):
+        if west + turn < right and east + turn > left:
+            box = [west + turn, east + turn, east + turn, west + turn, west + turn]
+            axes.plot(box, [south, south, north, north, south], color="#d62728", linewidth=1.2)
+    axes.plot([], [], color="#d62728", linewidth=1.2, label="target")
+    axes.legend(loc="lower left", fontsize="small")
+
+
+def _degrees(value: float, sides: str) -> str:
+    side = "" if value in (0, -180) else sides[int(value > 0)]
+    return f"{abs(value):g}°{side}"
 
 
 def _draw_map(plt: Any, axes: Axes, x: Array, y: Array, values: Array, name: str, label: str) -> None:
@@ -137,10 +173,14 @@ def _draw_map(plt: Any, axes: Axes, x: Array, y: Array, values: Array, name: str
     plt.colorbar(mesh, ax=axes, label=label, shrink=0.9, extend="max" if beyond else "neither")
     axes.set_title(name)
     axes.set_aspect("equal")
-    axes.set_xlim(-180, 180)
-    axes.set_ylim(-90, 90)
-    ticks = range(-120, 121, 60)
-    axes.set_xticks(ticks, [f"{abs(t)}°{'W' if t < 0 else 'E' if t else ''}" for t in ticks])
-    ticks = range(-60, 61, 30)
-    axes.set_yticks(ticks, [f"{abs(t)}°{'S' if t < 0 else 'N' if t else ''}" for t in ticks])
+    # the mesh's, whatever is drawn on it
+    axes.set_xlim(axes.get_xlim())
+    axes.set_ylim(axes.get_ylim())
+    if x[-1] - x[0] > 300:
+        axes.set_xticks(range(-120, 121, 60))
+    if np.ptp(y) > 150:
+        axes.set_ylim(-90, 90)
+        axes.set_yticks(range(-60, 61, 30))
+    axes.xaxis.set_major_formatter(lambda t, _: _degrees((t + 180) % 360 - 180, "WE"))
+    axes.yaxis.set_major_formatter(lambda t, _: _degrees(t, "SN"))
     axes.grid(color="white", alpha=0.25, linewidth=0.5)

@@ -63,7 +63,7 @@ def text_table(rows: Sequence[Sequence[str]], *, markdown: bool = False) -> str:
 
 
 def summary(outcome: Outcome) -> list[str]:
-    """Say in a line each what the run proves: mass kept, adjoint exact."""
+    """Say in a line each what the run proves, mass kept and adjoint exact, and what it was of."""
     before, after = outcome.mass
     change = abs(after - before) / abs(before) if before else abs(after)
     lines = [f"mass: {before:.9e} before, {after:.9e} after, relative change {change:.1e}"]
@@ -74,7 +74,7 @@ def summary(outcome: Outcome) -> list[str]:
             f"adjoint identity: <L x, y> = {forward:.15e}, <x, L* y> = {backward:.15e}, "
             f"relative difference {difference:.1e}"
         )
-    return lines
+    return [*lines, *outcome.notes]
 
 
 def write_pictures(folder: Path, name: str, outcome: Outcome) -> None:
@@ -91,4 +91,4 @@ def write_pictures(folder: Path, name: str, outcome: Outcome) -> None:
             outcome.gradient / outcome.area,
             "share",
         )
-    draw_maps(folder / "tracer.png", outcome.lat, outcome.lon, maps, name)  # type: ignore[arg-type]
+    draw_maps(folder / "tracer.png", outcome.lat, outcome.lon, maps, name, outcome.target)  # type: ignore[arg-type]

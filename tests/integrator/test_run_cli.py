@@ -97,6 +97,18 @@ def test_no_pictures_are_drawn_that_nobody_wants(write_case, tmp_path):
     assert "which `--measure` makes" in (tmp_path / "out" / "report.md").read_text()
 
 
+def test_the_report_names_what_the_run_took_and_did_by_default(write_case, tmp_path, capsys):
+    case = write_case()
+    case.write_text(case.read_text().replace(", target: {lat: [-60, 60], lon: [-90, 120]}", ""))
+    assert main(["run", str(case), "--no-plots", "--out", str(tmp_path / "out")]) == 0
+    lines = [
+        "start: a bell of 60 degrees around lat 20, lon 100",
+        "target: lat 30 to 50, lon -130 to -100, by default",
+    ]
+    assert "\n".join(lines) in capsys.readouterr().out
+    assert "\n".join(f"- {line}" for line in lines) in (tmp_path / "out" / "report.md").read_text()
+
+
 def test_a_run_without_tracer_is_reported():
     figures = Figures(ranks=1, epochs=1, takes=1, decode_s=0, waited_s=0, first_wait_s=0, compute_s=1,
                       total_s=1, records=1, bytes_decoded=1)  # fmt: skip
