@@ -37,7 +37,7 @@ from .absence import AbsenceNotes, is_path_absent, says_absent
 from .auth import Auth
 from .keys import cache_key, parse_checksum, sha256_file, split_range, url_extension, url_scheme
 from .locks import Abort, sleep
-from .manifest import Manifest, is_validator
+from .manifest import Manifest, as_validator
 from .provenance import Provenance, UsedFile
 from .redact import redact
 from .sinks import Digest, Watched
@@ -372,11 +372,9 @@ class Cache:
 
     def _damage(self, key: str) -> str | None:
         """Tell what is there of a blob, but can't be used."""
-        told: dict[str, str] = {}
-        for store in (self.store, *self.sites):
-            if isinstance(store, LocalStore):
-                told |= store.damage(key)
-        return "; ".join(f"{path} is {what}" for path, what in told.items()) or None
+        stores = [store for store in (self.store, *self.sites) if isinstance(store, LocalStore)]
+        told = [f"{path} is {what}" for store in stores for path, what in store.damage(key).items()]
+        return "; ".join(told) or None
 
     def _judge(self, wanted: _Wanted) -> tuple[StoredBlob | None, Verdict]:
         """Find the first blob, in the order of the stores, and decide about it."""
@@ -450,8 +448,8 @@ class Cache:
         previous = self.store.find(wanted.key, wanted.extension)
         manifest = Manifest(
             url=wanted.resolved_url,
-            etag=_validator(result.etag) if canonical else None,
-            last_modified=_validator(result.last_modified) if canonical else None,
+            etag=as_validator(result.etag) if canonical else None,
+            last_modified=as_validator(result.last_modified) if canonical else None,
             sha256_content=sink.sha256,
             bytes=sink.size,
             fetched_at=format_time(datetime.now(UTC)),
@@ -473,7 +471,7 @@ class Cache:
             return
         sleep(pause, wanted.abort)
         seen = Manifest(
-            url=location, etag=_validator(result.etag), last_modified=_validator(result.last_modified)
+            url=location, etag=as_validator(result.etag), last_modified=as_validator(result.last_modified)
         )
         second = Digest(wanted.abort)
         answer = self._transfer(location, wanted, seen, second)
@@ -490,8 +488,8 @@ class Cache:
             url=url,
             home=wanted.resolved_url,
             byte_range=byte_range,
-            etag=known.etag or None if known is not None else None,
-            last_modified=known.last_modified or None if known is not None else None,
+            etag=(known.etag or None) if known is not None else None,
+            last_modified=(known.last_modified or None) if known is not None else None,
             auth=self._auth_of(wanted.auth_realm),
             auth_realm=wanted.auth_realm,
             abort=wanted.abort,
@@ -545,11 +543,6 @@ def _in_place(path: str, checksum: str | None = None) -> CacheEntry:
     if wrong:
         raise IntegrityError("the bytes do not have the declared checksum", file=local, declared=checksum)
     return CacheEntry(cache_key(path), local, Manifest(url=path, bytes=size), "hit")
-
-
-def _validator(text: str | None) -> str | None:
-    """Return what a transport gave as a validator, unless it could not be sent back."""
-    return text if text is not None and is_validator(text) else None
 
 
 def _is_old(last_modified: str | None) -> bool:

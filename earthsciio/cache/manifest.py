@@ -21,7 +21,7 @@ from .keys import is_key
 from .redact import redact
 from .times import parse_time
 
-__all__ = ["MANIFEST_SCHEMA", "Manifest", "is_validator"]
+__all__ = ["MANIFEST_SCHEMA", "Manifest", "as_validator"]
 
 MANIFEST_SCHEMA: Final = "earthsciio/manifest/v1"
 _TEXT_FIELDS: Final = (
@@ -39,9 +39,9 @@ _VALIDATOR: Final = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e\x80-\xff]{0,4094}[\x
 _DEPTH: Final = 32
 
 
-def is_validator(text: str) -> bool:
-    """Whether an etag or modification time can be sent back to its server."""
-    return _VALIDATOR.fullmatch(text) is not None
+def as_validator(text: str | None) -> str | None:
+    """Return an etag or modification time if it can be sent back to its server, else None."""
+    return text if text is not None and _VALIDATOR.fullmatch(text) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class Manifest:
             if not (isinstance(value, str) or (value is None and name != "url")):
                 raise TypeError(f"manifest field {name} is text, not {_shown(value)}")
         for name in ("etag", "last_modified"):
-            if (value := getattr(self, name)) and not is_validator(value):
+            if (value := getattr(self, name)) and as_validator(value) is None:
                 raise ValueError(f"manifest field {name} can't be sent to a server: {_shown(value)}")
         if self.sha256_content is not None and not is_key(self.sha256_content):
             raise ValueError(

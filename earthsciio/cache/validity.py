@@ -21,6 +21,10 @@ from .times import in_utc, parse_time
 
 __all__ = ["FilePeriod", "Temporal", "Verdict", "closed_at", "judge"]
 
+#: How far the clocks of machines that share a cache may disagree.
+_SKEW = timedelta(minutes=5)
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
 
 class Temporal(Protocol):
     """What :meth:`Cache.fetch` needs to know of a file's place in time; a ``SourceTemporal`` will do."""
@@ -86,6 +90,8 @@ def judge(
     if manifest is None or not _describes(blob):
         return Verdict.FETCH
     fetched = manifest.fetched
+    if fetched is not None and fetched > now + _SKEW:
+        fetched = _LONG_AGO  # some clock was wrong, and the time says nothing
     if temporal is None or _was_closed(closed_at(temporal), fetched, now):
         return Verdict.USE
     if fetched is not None and fetched >= since.replace(microsecond=0):

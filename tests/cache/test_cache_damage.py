@@ -3,7 +3,7 @@
 import json
 import os
 import socket
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -211,6 +211,21 @@ def test_a_time_beyond_the_calendar_is_no_time(case, fetched_at):
     assert case.online().fetch(case.url, temporal=OPEN).path.read_bytes() == b"right"
     assert len(list(items(LocalStore(case.root)))) == 1
     assert Manifest(url="u", fetched_at=fetched_at).fetched is None
+
+
+# spec: C4.1
+@pytest.mark.parametrize("etag", [True, False])
+def test_a_manifest_from_the_future_vouches_for_nothing(case, etag):
+    """A clock that was wrong once must not keep a file of an open period for years."""
+    case.put(
+        case.manifest,
+        {"fetched_at": "2999-01-01T00:00:00Z", **({} if etag else {"etag": None, "last_modified": None})},
+    )
+    case.source.write_bytes(b"newer")
+    for period in (OPEN, FilePeriod(end="2900-01-01T00:00:00Z")):
+        entry = case.online().fetch(case.url, temporal=period)
+        assert entry.path.read_bytes() == b"newer"
+    assert entry.manifest.fetched < datetime.now(UTC) + timedelta(minutes=1)
 
 
 @pytest.mark.parametrize("etag", ["unsendable\n", "\x01"])

@@ -4,7 +4,8 @@ import gzip
 import random
 import zlib
 from contextlib import nullcontext
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 
@@ -413,3 +414,37 @@ def test_whatever_a_server_says_is_ours_to_tell(server, cache):
         empty = line == lines[1]  # a body that ends with the connection, and has nothing in it
         with nullcontext() if empty else pytest.raises(EarthSciIOError, match=f"/{number}.nc"):
             assert cache.fetch(server.url(path)).path.read_bytes() == b""
+
+
+# -- versions --------------------------------------------------------------------------------------------
+
+
+# spec: C5.2
+@pytest.mark.parametrize(("age", "resumed"), [(0, False), (59, False), (61, True), (None, False)])
+def test_a_time_too_fresh_to_tell_versions_apart_is_not_resumed_by(server, cache, age, resumed):
+    """Two versions may be written within a second, and the first of them be half fetched by then."""
+    other = DATA if resumed else bytes(reversed(DATA))
+    modified = datetime(2026, 1, 1, tzinfo=UTC)
+    headers = {"Last-Modified": format_datetime(modified, usegmt=True)}
+    if age is not None:
+        headers["Date"] = format_datetime(modified + timedelta(seconds=age), usegmt=True)
+
+    def cut(handler):
+        handler.send_response_only(200)
+        for name, value in {**headers, "Content-Length": str(len(DATA))}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(DATA[:100_000])
+        handler.close_connection = True
+        return True
+
+    def rest(handler):
+        if "Range" not in handler.headers:
+            return saying(other, headers)(handler)
+        part = {**headers, "Content-Range": f"bytes 100000-{len(DATA) - 1}/{len(DATA)}"}
+        return saying(other[100_000:], part, status=206)(handler)
+
+    server.faults["/a.nc"].extend([cut, rest])
+    got = cache.fetch(server.url("/a.nc")).path.read_bytes()
+    assert ("range" in server.asked("/a.nc")[1]) == resumed
+    assert got == other

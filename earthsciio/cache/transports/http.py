@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -23,7 +23,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 
 from earthsciio.cache.auth import basic_of_url, credentials_for, may_follow, netrc_headers, without_userinfo
-from earthsciio.cache.manifest import is_validator
+from earthsciio.cache.manifest import as_validator
 from earthsciio.cache.redact import redact
 from earthsciio.cache.times import parse_http_date
 from earthsciio.errors import AuthError, EarthSciIOError, SourceNotFound, TransportError
@@ -37,6 +37,7 @@ __all__ = ["HttpTransport"]
 _PIECE = 1 << 20
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 20
+_SETTLED = timedelta(seconds=60)
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 # Sizes of up to 18 digits: what is longer is no file, and may be too long for an int.
 _LENGTH = re.compile(r"[0-9]{1,18}")
@@ -57,18 +58,19 @@ class _Progress:
     last_modified: str | None = None
     length: int | None = None
     resumable: bool = False
+    settled: bool = False
 
     @property
     def validator(self) -> str | None:
-        """What ``If-Range`` may name: a strong etag, else the modification time."""
+        """What ``If-Range`` may name: a strong etag, else a modification time that was settled by then."""
         if self.etag is not None and not self.etag.startswith("W/"):
             return self.etag
-        return self.last_modified
+        return self.last_modified if self.settled else None
 
     def restart(self) -> None:
         self.sink.restart()
         self.etag = self.last_modified = self.length = None
-        self.resumable = False
+        self.resumable = self.settled = False
 
     def headers(self) -> dict[str, str]:
         """Return the headers that ask for what is still missing."""
@@ -250,11 +252,12 @@ def _redirected(response: requests.Response, url: str, request: FetchRequest) ->
 def _accept(response: requests.Response, progress: _Progress, *, encoded: bool) -> int:
     """Compare an answer with what is in the sink; return how many bytes of its body to skip."""
     first, last = progress.request.byte_range or (0, None)
-    etag, modified = _validator(response, "ETag"), _validator(response, "Last-Modified")
+    etag, modified = (as_validator(response.headers.get(name)) for name in ("ETag", "Last-Modified"))
     length = _length(response, progress.request)
     if response.status_code == 200:
         # The file from its start: asked for, changed since, or a server that ignores ranges.
         progress.restart()
+        progress.settled = _is_settled(response)
         skip = first
         if encoded:
             length = None  # it is that of the encoded bytes; urllib3 sees to it that they all come
@@ -273,6 +276,7 @@ def _accept(response: requests.Response, progress: _Progress, *, encoded: bool) 
             etag, modified = etag or progress.etag, modified or progress.last_modified
         else:
             changed = False
+            progress.settled = _is_settled(response)
         if begin != first + progress.sink.size or changed:
             progress.restart()
             raise Passing(
@@ -292,10 +296,10 @@ def _accept(response: requests.Response, progress: _Progress, *, encoded: bool) 
     return skip
 
 
-def _validator(response: requests.Response, name: str) -> str | None:
-    """Return a validator of an answer; one that could not be sent back is none."""
-    value = response.headers.get(name)
-    return value if value is not None and is_validator(value) else None
+def _is_settled(response: requests.Response) -> bool:
+    """Whether the modification time tells versions apart: it counts whole seconds (RFC 9110, 8.8.2.2)."""
+    modified, sent = (parse_http_date(response.headers.get(name)) for name in ("Last-Modified", "Date"))
+    return modified is not None and sent is not None and sent - modified >= _SETTLED
 
 
 def _length(response: requests.Response, request: FetchRequest) -> int | None:
