@@ -76,6 +76,8 @@ class Contents:
         Its records; None if the file has no time coordinate.
     records : int or None
         Length of the time dimension; None if the file has none, and is one record as a whole.
+    left_out : mapping of str to str
+        Coordinates that nobody named and that can't be delivered, and why.
     """
 
     identity: tuple[Any, ...]
@@ -85,6 +87,7 @@ class Contents:
     time_name: str
     axis: TimeAxis | None
     records: int | None
+    left_out: Mapping[str, str]
 
     def dims(self, of: Mapping[str, Variable]) -> dict[str, tuple[str, ...]]:
         """Give the file-order dimensions of variables."""
@@ -149,6 +152,12 @@ def read_contents(
 
     def variable(name: str) -> Variable:
         info = arrays[name]
+        if info.damaged:
+            raise FileFormatError(
+                f"{info.unsupported}",
+                file=path, variable=name,
+                hint="Fetch the file again, or list the variables you want in the source's `variables`",
+            )  # fmt: skip
         if info.unsupported:
             raise Unsupported(
                 f"{info.unsupported}, which can't be delivered",
@@ -160,11 +169,12 @@ def read_contents(
     time_name = None if time_dim is None else find_time_coordinate(arrays, names, time_dim, path)
     fields = {name: variable(name) for name in names if variables or name != time_name}
     carried = [set(field.info.dims) for field in fields.values()]
-    coords = {
-        name: variable(name)
-        for name in _coordinate_names(arrays, fields)
+    wanted = [
+        name for name in _coordinate_names(arrays, fields)
         if name not in fields and name != time_name and _is_carried(arrays[name], carried)
-    }
+    ]  # fmt: skip
+    left_out = {name: str(arrays[name].unsupported) for name in wanted if arrays[name].unsupported}
+    coords = {name: variable(name) for name in wanted if name not in left_out}
     sizes = _sizes({**coords, **fields}, path)
     axis = None
     if temporal is not None and time_name is not None:
@@ -181,7 +191,7 @@ def read_contents(
         refuse_other_time_dimension(arrays, fields, time_dim, path)
     if time_name is None:
         time_name = "" if time_dim is None or time_dim in {**fields, **coords} else time_dim
-    return Contents(identity, fields, coords, sizes, time_name, axis, records)
+    return Contents(identity, fields, coords, sizes, time_name, axis, records, left_out)
 
 
 def _sizes(variables: Mapping[str, Variable], path: str) -> dict[str, int]:

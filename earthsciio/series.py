@@ -206,6 +206,14 @@ class FileSeries:
                         EarthSciIOWarning,
                         stacklevel=4,
                     )
+            for name, why in learned.left_out.items():
+                if name not in self._warned:
+                    self._warned.add(name)
+                    warnings.warn(
+                        f"{path}: {name} {why}; what it is a coordinate of comes out without it",
+                        EarthSciIOWarning,
+                        stacklevel=4,
+                    )
             self._contents[lease.identity] = learned
             if self._sought_reference and self._reference is None:
                 self._reference = learned

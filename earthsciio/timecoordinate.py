@@ -7,7 +7,7 @@ of the same file can't disagree about the time of a record.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -63,19 +63,23 @@ def find_time_coordinate(arrays: Arrays, wanted: Collection[str], time_dim: str,
     Raises
     ------
     TimeAxisError
-        If there are several, or the fields disagree.
+        If there are several, the fields disagree, or a variable that it could be can't be read.
     """
     namesake = arrays.get(time_dim)
+    _refuse_damaged([time_dim], arrays, path)
     if namesake is not None and namesake.dims not in ((time_dim,), ()):
         namesake = None
     if namesake is not None and "units" in namesake.attrs:
         return time_dim
     dated = _dated(arrays, time_dim)
     if not dated:
+        if namesake is None:
+            _refuse_damaged(arrays, arrays, path)
         return None if namesake is None else time_dim
     found: dict[str, str] = {}
     # without a field to ask, any variable will do that names none
     for name in [n for n in wanted if n not in dated and time_dim in arrays[n].dims] or dated[:1]:
+        _refuse_damaged(named_words(arrays[name], "coordinates"), arrays, path)
         several = _that_date(arrays, dated, name)
         if len(several) > 1:
             raise TimeAxisError(
@@ -91,6 +95,16 @@ def find_time_coordinate(arrays: Arrays, wanted: Collection[str], time_dim: str,
             file=path, hint="Declare them as sources of their own",
         )  # fmt: skip
     return next(iter(found))
+
+
+def _refuse_damaged(names: Iterable[str], arrays: Arrays, path: str) -> None:
+    """Refuse to date records without a variable that may be the one to do it: nobody can tell what it is."""
+    for name in names:
+        if name in arrays and arrays[name].damaged:
+            raise TimeAxisError(
+                f"{name!r} may date the records, but {arrays[name].unsupported}",
+                file=path, variable=name, hint="Fetch the file again",
+            )  # fmt: skip
 
 
 def _that_date(arrays: Arrays, dated: list[str], field: str) -> list[str]:

@@ -54,6 +54,9 @@ class ArrayInfo:
         Why the elements can't be delivered (compound, opaque, ...); asking for them raises ``Unsupported``.
     key : str
         The format's own handle on the array (a path inside the file).
+    damaged : bool
+        Whether it is its metadata that can't be read: dimensions, type and attributes are then unknown, and
+        `unsupported` says why; asking for the elements raises ``FileFormatError``.
     """
 
     name: str
@@ -64,6 +67,7 @@ class ArrayInfo:
     chunks: tuple[int, ...]
     unsupported: str | None = None
     key: str = ""
+    damaged: bool = False
 
     def __post_init__(self) -> None:
         if not len(self.dims) == len(self.shape) == len(self.chunks):

@@ -12,9 +12,9 @@ import itertools
 import os
 import posixpath
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Hdf5File", "open_h5py"]
 
+T = TypeVar("T")
 #: What h5py raises on damaged metadata and data.
 _H5PY_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError)
 _BOOKKEEPING = frozenset(
@@ -41,7 +42,7 @@ _BOOKKEEPING = frozenset(
         "_Netcdf4Coordinates", "_nc3_strict", "_NCProperties", "_NCCOPY", "_nc4_quantize",
     }
 )  # fmt: skip
-_NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
+_NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
 _NOT_A_COORDINATE = "_nc4_non_coord_"
 
 
@@ -267,7 +268,8 @@ def _is_written(dataset: h5py.Dataset, box: tuple[slice, ...]) -> bool:
 class _Scan:
     """Reads a file's metadata once: which arrays there are, and their dimensions.
 
-    Dimensions are known by the HDF5 path of their scale, since a group may shadow a parent's name.
+    Dimensions are known by the HDF5 path of their scale, since a group may shadow a parent's name. A dataset
+    that is too odd or too damaged for any of the steps is noted with the reason, and the others are read.
     """
 
     def __init__(self, file: h5py.File, group: str, path: str) -> None:
@@ -278,104 +280,169 @@ class _Scan:
         self.stored_shape: dict[str, tuple[int, ...]] = {}
         self.arrays: dict[str, ArrayInfo] = {}
         self.own: list[str] = []
-        group = posixpath.normpath(posixpath.join("/", group))
-        if not _is_group(file, group):
-            raise SelectionError(
-                f"there is no group {group!r}", file=path, hint=f"There are {sorted(_groups(file))}"
-            )
-        self.levels = {level: list(_datasets(file[level])) for level in _groups(file)}
-        self.by_dimid = {
-            int(dataset.attrs["_Netcdf4Dimid"]): str(dataset.name)
-            for datasets in self.levels.values()
-            for dataset in datasets
-            if "_Netcdf4Dimid" in dataset.attrs and "CLASS" in dataset.attrs
-        }
-        self.scales = {
-            str(dataset.name): self._scales(dataset)
-            for datasets in self.levels.values()
-            for dataset in datasets
-        }
+        self.damaged: dict[str, str] = {}
+        self.levels: dict[str, dict[str, h5py.Dataset]] = {}
+        self._walk()
+        group = self._find_group(group)
+        self.by_dimid = {dimid: path for path, dimid in self._of_each(_dimid).items() if dimid is not None}
+        self.scales = self._of_each(self._scales)
         self.lengths = self._unlimited_lengths()
         self._collect(group)
+
+    @contextmanager
+    def _noting_damage(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - h5py and NumPy raise anything on what is odd or damaged
+            self.damaged.setdefault(path, f"its metadata can't be read: {error}")
+
+    def _walk(self) -> None:
+        """List the groups, root first, and their datasets in the order they were created, else by name.
+
+        Link by link: HDF5's own walk crashes on some damaged files. Groups are those reached by hard links,
+        each once; what lies in another file, behind an external link, is none of this one's.
+        """
+        import h5py
+
+        here = h5py.h5o.get_info(self.file.id)
+        seen = {here.addr}
+        found = ["/"]
+        for level in found:  # grows as it goes
+            group, datasets = self.file[level], self.levels.setdefault(level, {})
+            for name in map(_decoded, group):
+                path = posixpath.join(level, name)
+                with self._noting_damage(path):
+                    link = group.get(name, getlink=True)
+                    is_hard = link is None or isinstance(link, h5py.HardLink)  # None: raises by this name
+                    item = group[name] if is_hard else _behind_soft_link(group, name, link)
+                    if not isinstance(item, (h5py.Group, h5py.Dataset)):
+                        continue
+                    info = h5py.h5o.get_info(item.id)
+                    if info.fileno != here.fileno:
+                        continue
+                    if isinstance(item, h5py.Dataset):
+                        datasets[path] = item
+                    elif is_hard and info.addr not in seen:
+                        seen.add(info.addr)
+                        found.append(path)
+
+    def _find_group(self, name: str) -> str:
+        """Give the path of a group under which it was listed; it may have others, by links."""
+        import h5py
+
+        group = posixpath.normpath(posixpath.join("/", name))
+        if group in self.levels:
+            return group
+        try:
+            item = self.file.get(group)
+        except _H5PY_ERRORS:
+            item = None
+        if isinstance(item, h5py.Group):
+            wanted = h5py.h5o.get_info(item.id)
+            for level in self.levels:
+                info = h5py.h5o.get_info(self.file[level].id)
+                if (info.fileno, info.addr) == (wanted.fileno, wanted.addr):
+                    return level
+        where = " in this file, but behind an external link" if isinstance(item, h5py.Group) else ""
+        raise SelectionError(
+            f"there is no group {group!r}{where}", file=self.path, hint=f"There are {sorted(self.levels)}"
+        )
+
+    def _of_each(self, step: Callable[[h5py.Dataset, str], T]) -> dict[str, T]:
+        """Take a step for every dataset that is not known to be damaged."""
+        results: dict[str, T] = {}
+        for path, dataset in itertools.chain(*(level.items() for level in self.levels.values())):
+            if path not in self.damaged:
+                with self._noting_damage(path):
+                    results[path] = step(dataset, path)
+        return results
 
     def _collect(self, group: str) -> None:
         taken: dict[str, str] = {}  # dimension name -> scale path, the innermost group's
         level = group
         while True:
-            for dataset in self.levels[level]:
-                name = posixpath.basename(dataset.name).removeprefix(_NOT_A_COORDINATE)
-                scales = self.scales[dataset.name]
-                if name in self.arrays or _only_dimension(dataset):
-                    continue
-                dims = [posixpath.basename(scale) for scale in scales]
-                if level != group and any(
-                    taken.get(dim, scale) != scale for dim, scale in zip(dims, scales, strict=True)
-                ):
-                    continue
-                if level == group:
-                    self.own.append(name)
-                taken.update(
-                    (dim, scale) for dim, scale in zip(dims, scales, strict=True) if dim not in taken
-                )
-                self._add(name, dataset, dims, scales)
+            for path, dataset in self.levels[level].items():
+                if path not in self.damaged:
+                    with self._noting_damage(path):
+                        self._take(path, dataset, taken, is_own=level == group)
+            for path in self.damaged:
+                name = posixpath.basename(path).removeprefix(_NOT_A_COORDINATE)
+                if posixpath.dirname(path) == level and name not in self.arrays:
+                    self._add_damaged(name, path, is_own=level == group)
             if level == "/":
                 break
             level = posixpath.dirname(level)
 
-    def _add(self, name: str, dataset: h5py.Dataset, dims: list[str], scales: list[str]) -> None:
+    def _take(self, path: str, dataset: h5py.Dataset, taken: dict[str, str], *, is_own: bool) -> None:
+        name = posixpath.basename(path).removeprefix(_NOT_A_COORDINATE)
+        scales = self.scales[path]
+        if name in self.arrays or _only_dimension(dataset):
+            return
+        dims = [posixpath.basename(scale) for scale in scales]
+        named = list(zip(dims, scales, strict=True))
+        if not is_own and any(taken.get(dim, scale) != scale for dim, scale in named):
+            return
+        self._add(name, path, dataset, dims)
+        if is_own:
+            self.own.append(name)
+        taken.update((dim, scale) for dim, scale in named if dim not in taken)
+
+    def _add(self, name: str, path: str, dataset: h5py.Dataset, dims: list[str]) -> None:
         stored = tuple(dataset.shape or ())
         shape = tuple(
             max(size, self.lengths.get(scale, 0)) if limit is None else size
-            for size, scale, limit in zip(stored, scales, dataset.maxshape or stored, strict=True)
+            for size, scale, limit in zip(stored, self.scales[path], dataset.maxshape or stored, strict=True)
         )
         dtype, unsupported = _element_type(dataset)
         attrs = _attributes(dataset)
         chunks = dataset.chunks or virtual_chunks(shape, max(dtype.itemsize, 1))
-        if _is_characters(dataset) and dims and dataset.maxshape[-1] is not None:
+        if not unsupported and _is_characters(dataset) and dims and dataset.maxshape[-1] is not None:
             dims, shape, chunks = dims[:-1], shape[:-1], chunks[:-1]
         if not dataset.chunks and not unsupported:
-            self._check_extent(name, dataset)
+            self._check_extent(dataset)
+        self.arrays[name] = ArrayInfo(name, tuple(dims), shape, dtype, attrs, chunks, unsupported, key=path)
         self.stored_shape[name] = stored
-        self.arrays[name] = ArrayInfo(
-            name, tuple(dims), shape, dtype, attrs, chunks, unsupported, key=dataset.name
-        )
 
-    def _check_extent(self, name: str, dataset: h5py.Dataset) -> None:
+    def _add_damaged(self, name: str, path: str, *, is_own: bool) -> None:
+        self.arrays[name] = ArrayInfo(
+            name, (), (), np.dtype("V1"), {}, (), self.damaged[path], key=path, damaged=True
+        )
+        if is_own:
+            self.own.append(name)
+
+    def _check_extent(self, dataset: h5py.Dataset) -> None:
         offset = dataset.id.get_offset()
         if offset is not None and not dataset.external:
             stored, size = dataset.id.get_storage_size(), self.file.id.get_filesize()
             end = offset + stored
             if end > size or stored < dataset.size * dataset.id.get_type().get_size():
-                raise FileFormatError(
-                    f"variable {name!r} of {dataset.size} elements ends at byte {end}, the file at {size}",
-                    file=self.path, variable=name, hint="Fetch it again",
-                )  # fmt: skip
+                raise ValueError(f"its {dataset.size} elements end at byte {end}, the file at {size}")
 
     def _unlimited_lengths(self) -> dict[str, int]:
         """Length of every unlimited dimension: that of the longest variable along it."""
         lengths: dict[str, int] = {}
-        for dataset in itertools.chain(*self.levels.values()):
-            if dataset.maxshape is None or None not in dataset.maxshape:
-                continue
-            scales = self.scales[dataset.name]
-            for scale, size, limit in zip(scales, dataset.shape, dataset.maxshape, strict=True):
-                if limit is None:
-                    lengths[scale] = max(lengths.get(scale, 0), size)
+
+        def note(dataset: h5py.Dataset, path: str) -> None:
+            if dataset.maxshape is not None and None in dataset.maxshape:
+                axes = zip(self.scales[path], dataset.shape, dataset.maxshape, strict=True)
+                for scale, size, limit in axes:
+                    if limit is None:
+                        lengths[scale] = max(lengths.get(scale, 0), size)
+
+        self._of_each(note)
         return lengths
 
-    def _scales(self, dataset: h5py.Dataset) -> list[str]:
+    def _scales(self, dataset: h5py.Dataset, path: str) -> list[str]:
         """Name each axis by the path of its dimension scale."""
         attrs = dataset.attrs
         rank = len(dataset.shape or ())
         if "_Netcdf4Coordinates" in attrs and rank > 1:
             dimids = [int(dimid) for dimid in attrs["_Netcdf4Coordinates"]]
             if len(dimids) != rank or not self.by_dimid.keys() >= set(dimids):
-                raise FileFormatError(
-                    f"its dimensions {dimids} are not in the file", file=self.path, variable=dataset.name
-                )
+                raise ValueError(f"its dimensions {dimids} are not in the file")
             return [self.by_dimid[dimid] for dimid in dimids]
-        if attrs.get("CLASS") in (b"DIMENSION_SCALE", "DIMENSION_SCALE") and rank == 1:
-            return [str(dataset.name)]
+        if _text(attrs.get("CLASS")) == "DIMENSION_SCALE" and rank == 1:
+            return [path]
         scales: list[str] = []
         listed = attrs.get("DIMENSION_LIST", [()] * rank)
         limits = dataset.maxshape or ()
@@ -401,45 +468,35 @@ class _Scan:
         return free
 
 
-def _is_group(file: h5py.File, path: str) -> bool:
+def _behind_soft_link(group: h5py.Group, name: str, link: Any) -> Any:
+    """Open what a soft link leads to; None for links of other kinds, and where it leads nowhere."""
     import h5py
 
-    return path in file and isinstance(file[path], h5py.Group)
+    try:
+        return group.get(name) if isinstance(link, h5py.SoftLink) else None
+    except _H5PY_ERRORS:  # round in a circle, or through something that is not there
+        return None
 
 
-def _groups(file: h5py.File) -> list[str]:
-    """Name every group, root first. Link by link: HDF5's own walk crashes on some damaged files."""
-    import h5py
-
-    found = ["/"]
-    seen = {h5py.h5o.get_info(file.id).addr}
-    for level in found:  # grows as it goes
-        group = file[level]
-        for name in group:
-            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                continue
-            if group.get(name, getclass=True) is h5py.Group:
-                address = h5py.h5o.get_info(group[name].id).addr
-                if address not in seen:
-                    seen.add(address)
-                    found.append(posixpath.join(level, name))
-    return found
+def _dimid(dataset: h5py.Dataset, path: str) -> int | None:  # noqa: ARG001 - as other steps
+    """Give netCDF's number of a dimension; None for what is none."""
+    attrs = dataset.attrs
+    return int(attrs["_Netcdf4Dimid"]) if "_Netcdf4Dimid" in attrs and "CLASS" in attrs else None
 
 
-def _datasets(group: h5py.Group) -> Iterator[h5py.Dataset]:
-    """Yield a group's datasets in the order they were created, by name where the file does not track it."""
-    import h5py
+def _decoded(name: str | bytes) -> str:
+    """Give a name as text; h5py gives one that is not UTF-8 as bytes, and opens nothing by it."""
+    return name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")
 
-    for name in group:
-        if isinstance(group.get(name, getlink=True), (h5py.HardLink, h5py.SoftLink)):
-            item = group.get(name)
-            if isinstance(item, h5py.Dataset):
-                yield item
+
+def _text(value: Any) -> str:
+    """Give a text attribute; "" for anything else."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return text if isinstance(text, str) else ""
 
 
 def _only_dimension(dataset: h5py.Dataset) -> bool:
-    name = dataset.attrs.get("NAME", b"")
-    return bytes(name.encode() if isinstance(name, str) else name).startswith(_NO_VARIABLE)
+    return _text(dataset.attrs.get("NAME")).startswith(_NO_VARIABLE)
 
 
 def _is_characters(dataset: h5py.Dataset) -> bool:
@@ -450,7 +507,10 @@ def _element_type(dataset: h5py.Dataset) -> tuple[np.dtype[Any], str | None]:
     """Give the stored dtype (object for text) and, where elements can't be delivered, why."""
     import h5py
 
-    dtype = dataset.dtype
+    try:
+        dtype = dataset.dtype
+    except TypeError as error:
+        return np.dtype("V1"), f"holds a type that NumPy does not have ({error})"
     if dataset.shape is None:
         return dtype, "holds nothing (a null dataspace)"
     base = h5py.check_enum_dtype(dtype)
