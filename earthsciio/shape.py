@@ -45,8 +45,10 @@ def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
     return f"{guess}There are: {', '.join(names)}" if names else ""
 
 
-def convert(document: Document, kind: type[T], custom: Custom) -> T:
-    """Check the shape of a document and build `kind` from it.
+def convert(
+    document: Document, kind: type[T], custom: Custom | None = None, *, at: tuple[str, ...] = ()
+) -> T:
+    """Check the shape of a document, or of the mapping at a key of it, and build `kind` from it.
 
     Parameters
     ----------
@@ -55,7 +57,9 @@ def convert(document: Document, kind: type[T], custom: Custom) -> T:
     kind : type
         A ``msgspec.Struct``.
     custom : callable
-        ``custom(type, value)`` builds values of types that ``msgspec`` does not know.
+        ``custom(type, value)`` builds values of types that ``msgspec`` does not know; none if None.
+    at : tuple of str
+        Where in the document; what is not there is an empty mapping.
 
     Raises
     ------
@@ -63,12 +67,15 @@ def convert(document: Document, kind: type[T], custom: Custom) -> T:
         Naming file, line and key: an unknown key (and the nearest there is), one that is missing, or a value
         of the wrong type (and what was expected).
     """
-    _Check(document, custom).value(shapes.type_info(kind), document.data, ())
-    return msgspec.convert(document.data, kind, dec_hook=custom)
+    data = document.data
+    for step in at:
+        data = data.get(step, {})
+    _Check(document, custom).value(shapes.type_info(kind), data, at)
+    return msgspec.convert(data, kind, dec_hook=custom)
 
 
 class _Check:
-    def __init__(self, document: Document, custom: Custom) -> None:
+    def __init__(self, document: Document, custom: Custom | None) -> None:
         self.document = document
         self.custom = custom
 
@@ -95,7 +102,7 @@ class _Check:
             case shapes.TupleType(item_types=item_shapes):
                 for position, (item_shape, item) in enumerate(zip(item_shapes, value, strict=True)):
                     self.value(item_shape, item, (*key, position))
-            case shapes.CustomType(cls=cls):
+            case shapes.CustomType(cls=cls) if self.custom is not None:
                 with self.document.at(*key):
                     self.custom(cls, value)
             case shapes.IntType(ge=int(least)) if value < least:

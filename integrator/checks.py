@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from earthsciio.cadence import Steps
@@ -21,7 +20,7 @@ from earthsciio.fields import Array, NativeField
 from earthsciio.prefetch import PrefetchGroup
 from earthsciio.provider import Provider
 from earthsciio.selection import Window
-from earthsciio.shape import nearest
+from earthsciio.shape import convert, nearest
 from earthsciio.yamltext import Document, Key
 
 from .domain import Domain, neighbours
@@ -116,11 +115,7 @@ def check_model(case: Case) -> None:
         if key not in TracerParameters.__struct_fields__:
             hint = nearest(key, TracerParameters.__struct_fields__)
             raise doc.error((*_PARAMETERS, key), f"the model has no parameter {key!r}", hint=hint)
-    try:
-        parameters = msgspec.convert(dict(case.model.parameters), TracerParameters)
-    except msgspec.ValidationError as error:
-        hint = "`integrator run` needs u, v and step at least"
-        raise doc.error(_PARAMETERS, str(error), hint=hint) from None
+    parameters = convert(doc, TracerParameters, at=_PARAMETERS)
     for key in _WINDS:
         _check_wind(doc, case, (*_PARAMETERS, key), *getattr(parameters, key))
     _check_alike(doc, case, parameters)

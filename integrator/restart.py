@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Restart"]
 
+_HINT = "Remove it to start from the beginning"
+
 
 class Restart:
     """Reads and writes the restart file of a run.
@@ -38,13 +40,19 @@ class Restart:
         How the state is spread over the ranks.
     every : int
         Epochs between two writes.
+    about : str
+        What the state is of, besides epochs and grid, in words of the caller: a run that says something else
+        does not go on with it. What may change on the way, a time step, is better left out.
     """
 
-    def __init__(self, path: str | os.PathLike[str], blocks: Blocks, *, every: int = 1) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], blocks: Blocks, *, every: int = 1, about: str = ""
+    ) -> None:
         if every < 1:
             raise DeclarationError(f"a restart file every {every} epochs")
         self.path = Path(path)
         self.every = every
+        self.about = about
         self._blocks = blocks
 
     def save(self, epoch: int, state: Array, boundaries: Sequence[float]) -> None:
@@ -59,7 +67,12 @@ class Restart:
 
         def write() -> None:
             if whole is not None:
-                self._write(epoch=np.int64(epoch), state=whole, boundaries=np.asarray(boundaries, np.float64))
+                self._write(
+                    epoch=np.int64(epoch),
+                    state=whole,
+                    boundaries=np.asarray(boundaries, np.float64),
+                    about=np.str_(self.about),
+                )
 
         agreed(self._blocks.comm, write)
 
@@ -69,7 +82,7 @@ class Restart:
         Raises
         ------
         DeclarationError
-            If the file is of a run with other epochs or another grid.
+            If the file is of a run with other epochs, on another grid, or about something else.
         FileFormatError
             If it is no restart file.
         """
@@ -105,17 +118,23 @@ class Restart:
             # opened here, since np.load leaves a file it can't read open
             with self.path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 epoch, state, theirs = int(file["epoch"]), file["state"], file["boundaries"]
+                about = str(file["about"]) if "about" in file else self.about
         except FileNotFoundError:
             return None
         except Exception as error:  # damage makes NumPy and zipfile raise almost anything
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the system's
-            hint = "Remove it to start from the beginning"
-            raise FileFormatError("not a restart file", file=self.path, hint=hint) from error
+            raise FileFormatError("not a restart file", file=self.path, hint=_HINT) from error
         if not np.array_equal(theirs, boundaries):
-            raise DeclarationError("the restart file is of a run with other epochs", file=self.path)
+            raise DeclarationError(
+                "the restart file is of a run with other epochs", file=self.path, hint=_HINT
+            )
         if state.shape != self._blocks.partition.shape:
             raise DeclarationError(
-                f"the restart file is of a run on a grid of {state.shape} cells", file=self.path
+                f"the restart file is of a run on a grid of {state.shape} cells", file=self.path, hint=_HINT
+            )
+        if about != self.about:
+            raise DeclarationError(
+                f"the restart file is of a run with {about}, not {self.about}", file=self.path, hint=_HINT
             )
         return epoch, state

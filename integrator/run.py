@@ -8,6 +8,7 @@ alone without the model, which :mod:`integrator.measure` makes.
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -160,7 +161,9 @@ class CaseRun:
         model = self.setup.model if model is None else model
         if direction == "forward":
             wanted = self.case.restart
-            restart = None if wanted is None else Restart(wanted.file, self.blocks, every=wanted.every)
+            restart = None
+            if wanted is not None:
+                restart = Restart(wanted.file, self.blocks, every=wanted.every, about=self._about())
             return forward(model, forcing, self.setup.initial, boundaries, restart=restart)
         schedule = None
         if self.case.sweep.snapshots is not None:
@@ -170,6 +173,12 @@ class CaseRun:
             schedule = Revolve(epochs, min(self.case.sweep.snapshots, epochs))
         weights = self.setup.weights
         return adjoint(model, forcing, self.setup.initial, boundaries, lambda _: weights, schedule=schedule)
+
+    def _about(self) -> str:
+        """Say what a state is of: the region and levels, and the tracer it began as."""
+        assert self.case.model is not None
+        start = self.case.model.parameters.get("start")
+        return json.dumps({"window": self.case.model.window, "start": start}, sort_keys=True)
 
     def dot(self, one: Array, other: Array) -> float:
         """Sum the products of two fields over all cells of all ranks, exactly rounded."""

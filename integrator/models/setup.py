@@ -80,6 +80,21 @@ class ModelSetup(Protocol):
         ...
 
 
+class Bell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the tracer starts: a cosine bell; degrees."""
+
+    lat: float
+    lon: float
+    radius: float
+
+
+class Region(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the objective is about: southern and northern, western and eastern bounds; degrees."""
+
+    lat: tuple[float, float]
+    lon: tuple[float, float]
+
+
 class TracerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a case says of the tracer.
 
@@ -91,22 +106,18 @@ class TracerParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         Longest time step, seconds.
     wall : float
         Latitude beyond which nothing moves.
-    start : mapping
-        ``lat``, ``lon`` and ``radius`` (degrees) of the initial cosine bell.
-    target : mapping
-        ``lat`` and ``lon`` bounds of the region whose tracer mass at the end is the objective.
+    start : Bell
+        The initial tracer.
+    target : Region
+        The region whose tracer mass at the end is the objective.
     """
 
     u: tuple[str, str]
     v: tuple[str, str]
     step: float
     wall: float = 90.0
-    start: dict[str, float] = msgspec.field(
-        default_factory=lambda: {"lat": 35.0, "lon": 140.0, "radius": 20.0}
-    )
-    target: dict[str, tuple[float, float]] = msgspec.field(
-        default_factory=lambda: {"lat": (30.0, 50.0), "lon": (-130.0, -100.0)}
-    )
+    start: Bell = Bell(lat=35.0, lon=140.0, radius=20.0)
+    target: Region = Region(lat=(30.0, 50.0), lon=(-130.0, -100.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +183,7 @@ def set_up_model(
         initial=_bell(grid.lat, grid.lon, settings.start)[block],
         weights=np.where(inside, grid.area, 0.0)[block],
         volume=model.area,
-        target=settings.target,
+        target=msgspec.structs.asdict(settings.target),
         notes=_notes(settings, parameters),
     )
 
@@ -180,41 +191,37 @@ def set_up_model(
 def _notes(settings: TracerParameters, given: Mapping[str, Any]) -> tuple[str, ...]:
     """Say where the tracer starts and what its objective is."""
     start, target = settings.start, settings.target
-    (south, north), (west, east) = sorted(target["lat"]), target["lon"]
+    (south, north), (west, east) = sorted(target.lat), target.lon
     texts = {
-        "start": f"a bell of {start['radius']:g} degrees around lat {start['lat']:g}, lon {start['lon']:g}",
+        "start": f"a bell of {start.radius:g} degrees around lat {start.lat:g}, lon {start.lon:g}",
         "target": f"lat {south:g} to {north:g}, lon {west:g} to {east:g}",
     }
     return tuple(f"{key}: {text}{'' if key in given else ', by default'}" for key, text in texts.items())
 
 
-def _bell(lat: Array, lon: Array, where: Mapping[str, float]) -> Array:
+def _bell(lat: Array, lon: Array, where: Bell) -> Array:
     """Give a cosine bell: 1 in the middle, 0 from `radius` degrees of arc on."""
-    if set(where) != {"lat", "lon", "radius"}:
-        raise DeclarationError(f"the start of the tracer has lat, lon and radius, not {sorted(where)}")
-    centre_lat, centre_lon, radius = (np.radians(where[name]) for name in ("lat", "lon", "radius"))
+    centre_lat, centre_lon, radius = np.radians([where.lat, where.lon, where.radius])
     phi, lam = np.radians(lat)[:, None], np.radians(lon)[None, :]
     cosine = np.sin(phi) * np.sin(centre_lat) + np.cos(phi) * np.cos(centre_lat) * np.cos(lam - centre_lon)
     distance = np.arccos(np.clip(cosine, -1, 1))
     if not (distance < radius).any():
         raise DeclarationError(
-            "no cell lies within the start of the tracer", start=dict(where),
+            "no cell lies within the start of the tracer", start=msgspec.structs.asdict(where),
             hint="Give `start` a lat and lon on the grid, or a larger radius",
         )  # fmt: skip
     bell: Array = np.where(distance < radius, 0.5 * (1 + np.cos(np.pi * distance / radius)), 0.0)
     return bell
 
 
-def _region(lat: Array, lon: Array, bounds: Mapping[str, tuple[float, float]]) -> Array:
-    if set(bounds) != {"lat", "lon"}:
-        raise DeclarationError(f"the target of the tracer has bounds of lat and lon, not of {sorted(bounds)}")
-    south, north = sorted(bounds["lat"])
-    west, east = bounds["lon"]
+def _region(lat: Array, lon: Array, bounds: Region) -> Array:
+    south, north = sorted(bounds.lat)
+    west, east = bounds.lon
     width = 360.0 if east - west >= 360 else (east - west) % 360
     inside: Array = ((lat >= south) & (lat <= north))[:, None] & ((lon - west) % 360 <= width)
     if not inside.any():
         raise DeclarationError(
-            "no cell lies within the target", target=dict(bounds),
+            "no cell lies within the target", target=msgspec.structs.asdict(bounds),
             hint="Give `target` lat: [south, north] and lon: [west, east] around the centres of cells",
         )  # fmt: skip
     return inside

@@ -115,13 +115,20 @@ class Grid:
         if not np.all(np.diff(lat) * northward > 0) or np.max(np.abs(lat)) > 90:
             raise DeclarationError("latitudes must ascend or descend within +-90 degrees")
         gaps = np.diff(lon, append=lon[0] + 360)
-        if not np.all(gaps > 0) or gaps[-1] > 1.5 * np.max(gaps[:-1]):
+        if not np.all(gaps[:-1] > 0):
+            raise DeclarationError("longitudes must ascend", first=lon[0], last=lon[-1])
+        if gaps[-1] <= 0:
             raise DeclarationError(
-                "longitudes must ascend once around the globe",
-                first=lon[0],
-                last=lon[-1],
-                hint="A meridian that is stored twice (0 and 360) must be left out",
-            )
+                "longitudes must go once around the globe, but have a meridian twice",
+                first=lon[0], last=lon[-1],
+                hint="Leave the last one out",
+            )  # fmt: skip
+        if gaps[-1] > 1.5 * np.max(gaps[:-1]):
+            raise DeclarationError(
+                f"longitudes must go once around the globe, but leave a gap of {gaps[-1]:g} degrees",
+                first=lon[0], last=lon[-1],
+                hint="Take files of the whole globe; the model's `window` selects a region of them",
+            )  # fmt: skip
         middles = (lat[:-1] + lat[1:]) / 2
         ends = np.clip((2 * lat[0] - middles[0], 2 * lat[-1] - middles[-1]), -90, 90)
         edges = np.radians(np.concatenate([ends[:1], middles, ends[1:]]))

@@ -263,3 +263,11 @@ def test_the_check_and_the_plan_of_a_region_are_about_its_cells(write, capsys):
     lines = capsys.readouterr().out.splitlines()
     # 4 rows and 3, with one more on the other side of the cut, and none beyond the edges
     assert [line.split()[-4:-1] for line in lines[2:4]] == [["5", "x", "6"], ["4", "x", "6"]]
+
+
+def test_a_run_does_not_go_on_with_the_restart_file_of_another_level_or_region(write):
+    again = ("grid:", "restart: {file: run.npz, every: 2}\ngrid:")
+    whole = run_case(load_case(write(*model_on("{lev: [1]}"), again)), direction="forward")
+    assert run_case(load_case(write(*model_on("{lev: [1]}"), again))).end.tobytes() == whole.end.tobytes()
+    with pytest.raises(DeclarationError, match=r"a run with .*\"lev\": \[1\].*, not .*\[0\].*Remove it"):
+        run_case(load_case(write(*model_on("{lev: [0]}"), again)))

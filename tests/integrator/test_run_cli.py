@@ -63,7 +63,14 @@ def test_an_empty_start_or_target_is_refused(write_case, parameters, text):
         ("u: [u, u]", "u: [u, U]", "model.parameters.u", "source 'u' has no variable 'U'.*There are: u"),
         ("v: [v, v]", "v: [w, v]", "model.parameters.v", "no source 'w'"),
         ("wall: 75", "walls: 75", "model.parameters.walls", "no parameter 'walls'.*Did you mean 'wall'"),
-        ("step: 3600", "step: soon", "model.parameters", "float.*step"),
+        ("step: 3600", "step: soon", "model.parameters.step", "expected a number, got the text 'soon'"),
+        ("step: 3600, ", "", "model.parameters", "the key 'step' is missing"),
+        ("u: [u, u]", "u: u", "model.parameters.u", "expected a list of 2, got the text 'u'"),
+        ("lat: 20", "lat: [20]", "model.parameters.start.lat", "expected a number, got a list"),
+        ("radius: 60", "radios: 60", "model.parameters.start.radios", "Did you mean 'radius'"),
+        ("lat: 20, ", "", "model.parameters.start", "the key 'lat' is missing"),
+        ("[-90, 120]", "120", "model.parameters.target.lon", "expected a list of 2"),
+        ("lon: [-90", "log: [-90", "model.parameters.target.log", "Did you mean 'lon'"),
     ],
 )
 def test_a_mistake_in_the_model_names_its_line(write_case, command, old, new, key, text):

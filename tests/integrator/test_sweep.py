@@ -280,6 +280,8 @@ def test_a_restart_file_of_another_run_is_refused(tmp_path):
         restart.load([0.0, 2.0])
     with pytest.raises(DeclarationError, match="grid of"):
         Restart(tmp_path / "run.npz", Blocks(Partition((Dim("x", 4),), 1))).load([0.0, 1.0])
+    with pytest.raises(DeclarationError, match=r"of a run with , not level 3.*Remove it"):
+        Restart(tmp_path / "run.npz", Blocks(Partition((Dim("x", 3),), 1)), about="level 3").load([0.0, 1.0])
     whole = (tmp_path / "run.npz").read_bytes()
     entry = whole.index(b"PK\x01\x02")  # of the archive's directory, made to name an unknown compression
     unknown = whole[: entry + 10] + b"\x63\x00" + whole[entry + 12 :]

@@ -84,6 +84,19 @@ def test_coordinates_that_are_no_global_grid_are_refused(lat, lon):
         Grid(lat, lon)
 
 
+@pytest.mark.parametrize(
+    ("lon", "text"),
+    [
+        ([0, 120, 240, 360], "a meridian twice.*Leave the last one out"),
+        ([0, 10, 20], "a gap of 340 degrees.*whole globe.*`window`"),
+        ([240, 120, 0], "must ascend"),
+    ],
+)
+def test_what_is_wrong_with_longitudes_is_said(lon, text):
+    with pytest.raises(DeclarationError, match=text):
+        Grid([90, 0], lon)
+
+
 def test_a_zonal_wind_of_one_cell_a_step_moves_the_tracer_by_whole_cells():
     g = grid(7, 8, descending=False)
     dt = 3600.0
