@@ -9,7 +9,6 @@ a PrefetchGroup runs the very same code on its workers.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from .decode.abort import AbortToken
 from .errors import SelectionError, VariableNotFound
 from .fields import NativeDataset, NativeField, Time
 from .filelist import SourceFile
+from .forks import new_lock
 from .formats import Reader
 from .formats import supports_selection as reader_supports_selection
 from .recordreader import RecordReader, Selection, assembly_nbytes
@@ -91,7 +91,7 @@ class Provider:
         self._series = series
         self._select = None if select is None else parse_selection(select)
         self._range = self._time_range(window)
-        self._lock = threading.Lock()
+        self._lock = new_lock(self)
         self._buffers: NativeDataset | None = None
         grids = None if series.stand_in is None else Grids()
         # by what a record says of its source

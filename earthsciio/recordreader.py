@@ -7,7 +7,6 @@ may be used from any thread.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,6 +18,7 @@ from .decode.abort import AbortToken
 from .decode.ahead import read_ahead
 from .errors import DecodeError, FileFormatError
 from .fields import NativeDataset, NativeField
+from .forks import new_lock
 from .recordplan import RecordPlan
 from .records import Allocate, ChunkSpan, DecodedRecord, Keep, RecordLayout, RecordRef, Resolved, SpanUse
 from .selection import AxesSelection, Points, Span, Window, resolve
@@ -48,7 +48,7 @@ class RecordReader:
         self.series = series
         self._grids = grids
         self._views = Views()
-        self._noting = threading.Lock()
+        self._noting = new_lock(self, "_noting")
         self._bad_chunks: dict[tuple[str, BadChunk], None] = {}
 
     def measure(self, record: RecordRef, selections: tuple[Selection, ...], *, fields: bool) -> RecordLayout:

@@ -7,11 +7,11 @@ replaces it: an application may put its own transport in front of ours. Safe fro
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from .errors import BackendNotRegistered
+from .forks import new_lock
 
 __all__ = ["Registry"]
 
@@ -38,12 +38,12 @@ class Registry(Generic[T]):
     False
     """
 
-    __slots__ = ("_factories", "_lock", "kind")
+    __slots__ = ("__weakref__", "_factories", "_lock", "kind")
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._factories: dict[str, Callable[..., T]] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock(self)
 
     def register(self, name: str, factory: Callable[..., T]) -> None:
         """Make ``factory`` the one that builds ``name``, replacing an earlier one.

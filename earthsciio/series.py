@@ -9,7 +9,6 @@ thread.
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Container, Iterator
@@ -35,6 +34,7 @@ from .errors import (
 )
 from .fields import Time
 from .filelist import SourceFile, is_local_path
+from .forks import new_rlock
 from .formats import create_reader, files
 from .formats.base import OpenFile, Reader
 from .records import RecordRef, Resolved
@@ -86,7 +86,7 @@ class FileSeries:
         self.stand_in = stand_in
         self.notices = Notices(cache)
         self._presence = Presence()
-        self._lock = threading.RLock()
+        self._lock = new_rlock(self)
         self._contents: OrderedDict[tuple[Any, ...], Contents] = OrderedDict()
         self._cadence = source.temporal.cadence if source.temporal else None
         self._warned: set[str] = set()

@@ -8,7 +8,6 @@ makes sure that nobody misses it.
 
 from __future__ import annotations
 
-import threading
 import warnings
 from copy import copy
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from .decode.plan import plan_reads
 from .errors import EarthSciIOError, EarthSciIOWarning, FileFormatError, MissingFile
 from .fields import Array
 from .filelist import SourceFile
+from .forks import new_lock
 from .formats.base import OpenFile
 from .records import Resolved
 from .selection import Span
@@ -64,10 +64,10 @@ class Absent(Exception):
 class Presence:
     """Which files of a series exist, found out once for each; from any thread."""
 
-    __slots__ = ("_errors", "_lock")
+    __slots__ = ("__weakref__", "_errors", "_lock")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock(self)
         self._errors: dict[int, EarthSciIOError | None] = {}
 
     def path(self, file: SourceFile, cache: Cache, abort: AbortToken | None) -> str:
@@ -137,10 +137,10 @@ class _Grid:
 class Grids:
     """The grids of a source and of those that stand in for it; from any thread."""
 
-    __slots__ = ("_lock", "_seen")
+    __slots__ = ("__weakref__", "_lock", "_seen")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock(self)
         self._seen: dict[str, _Grid] = {}
 
     def check(self, source: str, path: str, file: OpenFile, contents: Contents) -> None:
@@ -207,11 +207,11 @@ class Notices:
         Keeps the provenance, and has listeners.
     """
 
-    __slots__ = ("_cache", "_lock", "_told")
+    __slots__ = ("__weakref__", "_cache", "_lock", "_told")
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
-        self._lock = threading.Lock()
+        self._lock = new_lock(self)
         self._told: dict[tuple[str, str], set[str]] = {}
 
     def tell(self, resolved: Resolved) -> None:

@@ -8,7 +8,6 @@ somebody accounts for.
 from __future__ import annotations
 
 import math
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from .decode import ArrayRequest, BadChunk, DecodeOptions, decode_arrays
 from .decode.abort import AbortToken
 from .decode.plan import plan_reads
 from .fields import Array, NativeField
+from .forks import new_lock
 from .formats.base import OpenFile
 from .selection import AxesSelection, Points, Span, Window
 
@@ -111,10 +111,10 @@ class View:
 class Views:
     """The views of a provider that are remembered; from any thread."""
 
-    __slots__ = ("_lock", "_views")
+    __slots__ = ("__weakref__", "_lock", "_views")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock(self)
         self._views: OrderedDict[tuple[Any, ...], View] = OrderedDict()
 
     def get(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +29,7 @@ from earthsciio.errors import (
     TransportError,
 )
 from earthsciio.events import Emitter, Fetched, Listener, Substituted
+from earthsciio.forks import abandon, in_child, new_lock
 from earthsciio.registry import Registry
 from earthsciio.regular import special_kind
 
@@ -172,8 +172,14 @@ class Cache:
 
     def _set_up(self) -> None:
         self._transports: dict[str, Transport] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock(self)
         self._provenance = Provenance()
+        in_child(self, Cache._forget_connections)
+
+    def _forget_connections(self) -> None:
+        """Leave the connections to the process that this one was forked from."""
+        abandon(self._transports)
+        self._transports = {}
 
     def __repr__(self) -> str:
         return f"Cache({self.store!r}{', offline' if self.offline else ''})"

@@ -10,12 +10,13 @@ still the same file.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
+
+from earthsciio.forks import new_lock
 
 from .keys import cache_key, sha256_file
 from .manifest import Manifest
@@ -98,10 +99,10 @@ class UsedFile:
 class Provenance:
     """The files a cache has handed out, each version once, in the order of first use; for any thread."""
 
-    __slots__ = ("_lock", "_used")
+    __slots__ = ("__weakref__", "_lock", "_used")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock(self)
         self._used: dict[tuple[str | int | None, ...], UsedFile] = {}
 
     def note(self, file: UsedFile) -> None:

@@ -16,7 +16,6 @@ import hashlib
 import os
 import re
 import stat
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Protocol
 
 from earthsciio.errors import CacheStoreError
+from earthsciio.forks import new_lock
 from earthsciio.regular import NOT_REGULAR, read_regular
 
 from .keys import is_key, sha256_file
@@ -196,7 +196,7 @@ class LocalStore:
         self._root = str(self.root)
         self._lock_kind = lock_kind
         self._lock_timeout = lock_timeout
-        self._probing = threading.Lock()
+        self._probing = new_lock(self, "_probing")
         self._swept = False
 
     def __repr__(self) -> str:

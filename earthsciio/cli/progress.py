@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from earthsciio.cache.redact import redact
 from earthsciio.events import Event, Receiving
 from earthsciio.filelist import SourceFile
+from earthsciio.forks import new_lock
 
 from .output import format_bytes
 
@@ -41,7 +41,7 @@ class Meter:
         self._clock = clock
         self._began: float | None = None
         self._of: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock(self)
 
     def __call__(self, event: Event) -> None:
         """Count the bytes of a transfer."""

@@ -8,11 +8,12 @@ the GIL while it works. Any other filter is a reason to take the format's own li
 from __future__ import annotations
 
 import ctypes
-import threading
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from earthsciio.forks import new_lock
 from earthsciio.formats.encoded import EncodedArray, Filter
 
 from . import tables as t
@@ -157,7 +158,7 @@ _CODECS: dict[int, Codec] = {
     ZSTD: _zstd, LZ4: _lz4, LZF: _lzf, BLOSC: _blosc, SZIP: _szip, BZIP2: _bzip2,
 }  # fmt: skip
 
-_lock = threading.Lock()
+_lock = new_lock(sys.modules[__name__])
 _numbers: dict[tuple[int, tuple[int, ...]], int] = {}
 _by_number: list[tuple[int, tuple[int, ...]]] = []
 
@@ -167,8 +168,8 @@ def _number(code: int, parameters: tuple[int, ...]) -> int:
     with _lock:
         key = (code, parameters)
         if key not in _numbers:
-            _numbers[key] = len(_by_number)
             _by_number.append(key)
+            _numbers[key] = len(_by_number) - 1  # in this order: a fork in between wastes a number
         return _numbers[key]
 
 

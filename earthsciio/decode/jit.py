@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from earthsciio.errors import Unsupported
+from earthsciio.forks import Uncut
 
 __all__ = ["JitStats", "batch_loop", "converter", "jit_stats", "loader", "scatterer", "verifier"]
 
@@ -42,7 +44,7 @@ class JitStats:
     seconds: float = 0.0
 
 
-_lock = threading.Lock()
+_whole = Uncut()
 _stats = JitStats()
 
 
@@ -53,32 +55,32 @@ def jit_stats() -> JitStats:
 
 def batch_loop() -> Callable[[int, int, int], int]:
     """Give the compiled batch loop; see :func:`earthsciio.decode.kernels.make_batch_loop`."""
-    with _lock:
+    with _whole():
         loop: Callable[[int, int, int], int] = _batch_loop()
         return loop
 
 
 def loader(width: int) -> int:
     """Give the address of a loader; see :func:`earthsciio.decode.elements.make_loader`."""
-    with _lock:
+    with _whole():
         return int(_loader(width).address)
 
 
 def converter(native: np.dtype[Any], out: np.dtype[Any]) -> int:
     """Give the address of a converter; see :func:`earthsciio.decode.elements.make_converter`."""
-    with _lock:
+    with _whole():
         return int(_converter(native, out).address)
 
 
 def scatterer(width: int) -> int:
     """Give the address of a scatterer; see :func:`earthsciio.decode.elements.make_scatterer`."""
-    with _lock:
+    with _whole():
         return int(_scatterer(width).address)
 
 
 def verifier() -> int:
     """Give the address of the checksum's verifier; see :func:`earthsciio.decode.elements.make_verifier`."""
-    with _lock:
+    with _whole():
         return int(_verifier().address)
 
 
@@ -127,7 +129,12 @@ def _version() -> int:
 
 
 def _make(build: Callable[[], Any], hits: Callable[[Any], int]) -> Any:
-    global _stats  # noqa: PLW0603 - written under _lock only
+    global _stats  # noqa: PLW0603 - written under _whole only
+    if _whole.is_cut:
+        raise Unsupported(
+            "kernels can't be compiled or loaded here: this process was forked while another thread did so",
+            hint="Fork before the first read or after it, or start the process by spawn",
+        )
     start = time.perf_counter()
     with _one_process():
         made = build()

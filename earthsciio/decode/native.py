@@ -14,7 +14,6 @@ import functools
 import importlib
 import importlib.util
 import sys
-import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +23,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from earthsciio.forks import new_lock
 
 from . import tables as t
 
@@ -54,7 +55,7 @@ ForeignFunction = ctypes.CFUNCTYPE(
 )
 
 _BAD_DATA, _SHORT_OUTPUT = 1, 2
-_lock = threading.Lock()
+_lock = new_lock(sys.modules[__name__])
 
 
 @dataclass(slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import math
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from earthsciio.calendars import SECOND
 from earthsciio.calendars import calendar as get_calendar
 from earthsciio.errors import DeclarationError, DecodeError, EarthSciIOError, FileFormatError
 from earthsciio.fields import Array
+from earthsciio.forks import new_lock
 from earthsciio.source import parse_time
 
 from .base import ArrayInfo, OpenFile, Reader, virtual_chunks
@@ -112,7 +112,7 @@ class TableFile:
     def __init__(self, path: str, reader: CSVReader) -> None:
         self.path = path
         self._reader = reader
-        self._lock = threading.Lock()
+        self._lock = new_lock(self)
         self._columns: dict[str, Array] | None = _read_columns(path, reader)
         located = [name for name in reader.coordinates if name in self._columns]
         if absent := sorted({*reader.coordinates, *reader.numeric, *reader.text} - set(self._columns)):

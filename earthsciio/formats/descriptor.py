@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from earthsciio.errors import DecodeError
+from earthsciio.forks import in_child, new_lock
 
 __all__ = ["Descriptor"]
 
@@ -25,10 +25,11 @@ class Descriptor:
     def __init__(self, path: str) -> None:
         self.path = path
         self._version = _version(os.stat(path))  # noqa: PTH116 - the same call as fstat below
-        self._lock = threading.Lock()
+        self._lock = new_lock(self)
         self._number: int | None = None
         self._users = 0
         self._closing = False
+        in_child(self, Descriptor._forget)
 
     @property
     def size(self) -> int:
@@ -83,10 +84,15 @@ class Descriptor:
                 "the file was replaced or changed while in use", file=self.path, hint="Read it again"
             )
 
+    def _forget(self) -> None:
+        """Close what this process was forked with, unless it is in use; by whom is not known."""
+        if not self._users:
+            self._give_up()
+
     def _give_up(self) -> None:
-        if self._number is not None:
-            os.close(self._number)
-            self._number = None
+        number, self._number = self._number, None  # first, since a fork may come in between
+        if number is not None:
+            os.close(number)
 
 
 def _version(status: os.stat_result) -> tuple[int, int, int]:

@@ -8,6 +8,7 @@ length can be walked under a small ``ulimit -n``.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from earthsciio.errors import FileFormatError
+from earthsciio.forks import abandon, in_child
 from earthsciio.regular import special_kind
 
 from .base import OpenFile, Reader
@@ -33,7 +35,7 @@ class _Entry:
     """One version of one file as one reader sees it."""
 
     identity: tuple[Any, ...]
-    loading: threading.Lock = field(default_factory=threading.Lock)
+    loading: threading.Lock = field(default_factory=threading.Lock)  # no child has it
     file: OpenFile | None = None
     users: int = 0
 
@@ -48,6 +50,16 @@ class Lease:
 
 _lock = threading.Lock()
 _entries: OrderedDict[tuple[Reader, str], _Entry] = OrderedDict()
+
+
+def _begin_anew() -> None:
+    """Open every file anew in a forked child: threads of its parent were in the midst of using these."""
+    global _lock, _entries
+    abandon(_entries)
+    _lock, _entries = threading.Lock(), OrderedDict()
+
+
+in_child(sys.modules[__name__], lambda _: _begin_anew())
 
 
 @contextmanager

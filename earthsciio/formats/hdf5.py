@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import os
 import posixpath
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +19,7 @@ import numpy as np
 
 from earthsciio.errors import DecodeError, EarthSciIOError, FileFormatError, SelectionError, Unsupported
 from earthsciio.fields import Array
+from earthsciio.forks import in_child, new_rlock
 
 from .base import ArrayInfo, virtual_chunks
 from .descriptor import Descriptor
@@ -94,8 +94,9 @@ class Hdf5File:
 
     def __init__(self, path: str, group: str | None = None) -> None:
         self.path = path
-        self._lock = threading.RLock()
+        self._lock = new_rlock(self)
         self._handle: h5py.File | None = None
+        in_child(self, Hdf5File._forget_handle)
         self._descriptor = Descriptor(path)  # before h5py looks: what it finds belongs to this version
         self._encoded: dict[str, EncodedArray | str] = {}
         try:
@@ -140,6 +141,19 @@ class Hdf5File:
             if self._handle is not None:
                 self._handle.close()
                 self._handle = None
+
+    def _forget_handle(self) -> None:
+        """Close the handle of the process that this one was forked from, without giving up its file lock.
+
+        The lock belongs to what both processes' descriptors stand for, so another file takes its place first.
+        No thread was inside HDF5 at the fork: h5py sees to that.
+        """
+        handle, self._handle = self._handle, None
+        if handle:
+            nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            os.dup2(nothing, handle.id.get_vfd_handle(), inheritable=False)
+            os.close(nothing)
+            handle.close()
 
     def descriptor(self) -> AbstractContextManager[int]:
         """Lend a descriptor; see :class:`~earthsciio.formats.encoded.EncodedFile`."""

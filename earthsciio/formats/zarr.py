@@ -8,7 +8,6 @@ rule vital: only an object that is definitely not there is fill, and only where 
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -19,6 +18,7 @@ import numpy as np
 
 from earthsciio.errors import DeclarationError, DecodeError, EarthSciIOError, FileFormatError, Unsupported
 from earthsciio.fields import Array
+from earthsciio.forks import new_lock
 
 from .base import ArrayInfo, OpenFile, Reader
 from .text import decode_strings, join_characters
@@ -105,7 +105,7 @@ class ZarrFile:
         consolidated: bool | None = None,
     ) -> None:
         self.path = path
-        self._lock = threading.Lock()
+        self._lock = new_lock(self)
         self._objects = open_objects(path)
         self._opened: dict[str, zarr.Array[Any]] = {}
         self._names_checked: set[str] = set()

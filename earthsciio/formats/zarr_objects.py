@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from earthsciio.errors import DecodeError, FileFormatError
+from earthsciio.forks import abandon, in_child, new_lock
 from earthsciio.regular import open_regular
 
 from .base import file_identity
@@ -151,8 +151,9 @@ class ZipObjects:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._lock = threading.Lock()
+        self._lock = new_lock(self)
         self._archive: zipfile.ZipFile | None = None
+        in_child(self, ZipObjects._forget_archive)
         with self._lock:
             self._names = frozenset(self._open().namelist())
         self.close()
@@ -167,6 +168,11 @@ class ZipObjects:
                     hint="A Zarr store is a directory, or one zip file",
                 ) from error  # fmt: skip
         return self._archive
+
+    def _forget_archive(self) -> None:
+        """Let go of what this process was forked with: its position in the file is the parent's too."""
+        abandon(self._archive)
+        self._archive = None
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> bytes | None:
         """Read an object or a part of it; see :class:`Objects`."""

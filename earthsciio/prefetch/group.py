@@ -7,6 +7,7 @@ is the :mod:`~earthsciio.prefetch.engine`'s. Values never depend on it: ``take(k
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 import threading
@@ -278,8 +279,7 @@ class PrefetchGroup:
         GroupStateError
             If there is no order, or the group is closed.
         """
-        if self._closed:
-            raise _closed()
+        self._check_usable()
         engine, epoch = self._engine, as_index(k)
         if engine is None or engine.order is None:
             raise GroupStateError("no order: start() one first")
@@ -309,8 +309,8 @@ class PrefetchGroup:
     def close(self) -> None:
         """Cancel, end the threads, and let go of all memory. Samples handed out stay valid."""
         self._closed = True
-        if self._engine is not None and self._crew is not None:
-            self._engine.stop()
+        if self._engine is not None and self._crew is not None and not self._is_forked:
+            self._crew.stop()
             self._crew.join()
             with self._engine.lock:
                 self._engine.clear()
@@ -320,7 +320,8 @@ class PrefetchGroup:
         """Give figures since the last :meth:`start`, or since construction (`total`)."""
         if self._engine is None:
             return Tally(list(self._members)).stats(overlap=self._settings.threaded, peak_bytes=0)
-        with self._engine.lock:
+        # in a forked child nothing changes any more, and the lock may be held for ever
+        with contextlib.nullcontext() if self._is_forked else self._engine.lock:
             ledger, engine = self._engine.ledger, self._engine
             if total:
                 return engine.total.stats(overlap=self._settings.threaded, peak_bytes=ledger.peak_ever)
@@ -351,17 +352,24 @@ class PrefetchGroup:
             )
             self._engine, self._crew = engine, Crew(engine.stop)
             # a group that was forgotten ends its threads too; they know the engine, not the group
-            weakref.finalize(self, engine.stop).atexit = False
+            weakref.finalize(self, self._crew.stop).atexit = False
         return self._engine
 
-    def _check_caller(self) -> None:
+    @property
+    def _is_forked(self) -> bool:
+        return self._crew is not None and self._crew.forked
+
+    def _check_usable(self) -> None:
         if self._closed:
             raise _closed()
-        if self._crew is not None and self._crew.forked:
+        if self._is_forked:
             raise GroupStateError(
                 "a group can't be used in a forked process: its threads are not there",
                 hint="Make it in the process that uses it",
             )
+
+    def _check_caller(self) -> None:
+        self._check_usable()
         me = threading.get_ident()
         if self._consumer is None:
             self._consumer = me

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +22,7 @@ from earthsciio.events import (
     Taken,
     Waited,
 )
+from earthsciio.forks import new_lock
 
 __all__ = ["ChromeTrace"]
 
@@ -49,7 +49,7 @@ class ChromeTrace:
 
     def __init__(self, path: str | os.PathLike[str], process: int = 0) -> None:
         self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - closed by close()
-        self._lock = threading.Lock()
+        self._lock = new_lock(self)
         self._process = process
         self._rows: dict[str, int] = {}
         self._last_take: float | None = None

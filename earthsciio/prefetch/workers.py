@@ -54,6 +54,11 @@ class Crew:
         """Whether this is a forked child, in which the threads don't exist."""
         return os.getpid() != self._pid
 
+    def stop(self) -> None:
+        """Make the threads end soon; a forked child has none, and must not wait for what they held."""
+        if not self.forked:
+            self._stop()
+
     def join(self, until: float | None = None) -> None:
         """Wait for the threads to end, but not past the time `until` (``time.monotonic``)."""
         for thread in self._threads.values():
@@ -64,7 +69,7 @@ class Crew:
 def _stop_all(crews: Iterable[Crew], patience: float) -> None:
     ours = [crew for crew in crews if not crew.forked]
     for crew in ours:
-        crew._stop()  # noqa: SLF001 - the module's own
+        crew.stop()
     until = time.monotonic() + patience
     for crew in ours:
         crew.join(until)

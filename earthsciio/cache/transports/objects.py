@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 from earthsciio.cache.redact import redact
 from earthsciio.errors import AuthError, SourceNotFound, TransportError, Unsupported
+from earthsciio.forks import new_lock
 
 from . import FetchRequest, FetchResult, Sink
 from .retry import Passing, RetryPolicy, persist
@@ -82,7 +82,7 @@ class ObjectTransport:
         self._obstore = obstore
         self._retry = retry or RetryPolicy()
         self._sleep = sleep
-        self._lock = threading.Lock()
+        self._lock = new_lock(self)
         self._stores: dict[tuple[str, str], Any] = {}
 
     def close(self) -> None:
