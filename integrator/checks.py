@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +27,7 @@ from earthsciio.yamltext import Document, Key
 from .domain import Domain, neighbours
 from .models.setup import MODELS, ModelSetup, TracerParameters, set_up_model
 from .models.tracer import Grid
+from .scatter import check_mode
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -120,6 +122,8 @@ def check_model(case: Case) -> None:
         _check_wind(doc, case, (*_PARAMETERS, key), *getattr(parameters, key))
     _check_alike(doc, case, parameters)
     _check_cut(doc, case)
+    with doc.at("scatter", "mode"):
+        check_mode(case.scatter.mode)
 
 
 def _check_wind(doc: Document, case: Case, at: Key, source: str, variable: str) -> None:
@@ -201,8 +205,8 @@ def _check_cut(doc: Document, case: Case) -> None:
 def read_grid(case: Case, cache: Cache) -> CaseGrid:
     """Read the grid from the first file the case needs, and check that the model's winds are on it.
 
-    What the model's ``window`` selects of it is checked too. A last meridian that repeats the first (0 and
-    360) is left out.
+    What the model's ``window`` selects of it is checked too, and that a restart file has a folder. A last
+    meridian that repeats the first (0 and 360) is left out.
 
     Raises
     ------
@@ -212,6 +216,8 @@ def read_grid(case: Case, cache: Cache) -> CaseGrid:
         If the file can't be had or read.
     """
     doc = Document.read(case.file)
+    if case.restart is not None and not (folder := Path(case.restart.file).parent).is_dir():
+        raise doc.error(("restart", "file"), f"there is no folder '{folder}'", hint="Make it before the run")
     changing = [name for name, source in case.sources.items() if not source.is_const]
     if not changing:
         raise doc.error(("sources",), "no source has times", hint="Declare the `temporal` of one")

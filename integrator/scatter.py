@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from earthsciio.provider import Provider
 
-__all__ = ["OwnForcing", "ReaderForcing", "ScatterMode", "open_forcing"]
+__all__ = ["OwnForcing", "ReaderForcing", "ScatterMode", "check_mode", "open_forcing"]
 
 ScatterMode: TypeAlias = Literal["auto", "own", "root", "node"]
 
@@ -73,10 +73,7 @@ def open_forcing(
     Unsupported
         For ``mode="node"``, which needs the shared-memory scatter.
     """
-    if mode == "node":
-        raise Unsupported("scatter mode 'node' (decode into memory shared by the node) is not built yet")
-    if mode not in ("auto", "own", "root"):
-        raise DeclarationError(f"scatter mode is 'auto', 'own', 'root' or 'node', not {mode!r}")
+    check_mode(mode)
     shared = comm is not None and comm.Get_size() > 1 and mode != "own"
     if comm is not None and shared:
         return ReaderForcing(members, window, comm, poison=poison, decode_threads=decode_threads, **group)
@@ -85,6 +82,17 @@ def open_forcing(
     needed = _by_member(window, members)
     bound = {key: provider.with_window(needed[key]) for key, provider in members.items()}
     return OwnForcing(PrefetchGroup(bound, **group), comm, poison=poison)
+
+
+def check_mode(mode: str) -> None:
+    """Refuse a scatter mode that :func:`open_forcing` would refuse."""
+    if mode == "node":
+        raise Unsupported(
+            "scatter mode 'node' (decode into memory shared by the node) is not built yet",
+            hint="Write auto, own or root",
+        )
+    if mode not in ("auto", "own", "root"):
+        raise DeclarationError(f"scatter mode is 'auto', 'own', 'root' or 'node', not {mode!r}")
 
 
 def _by_member(window: Window | Mapping[str, Window], members: Iterable[str]) -> Mapping[str, Window]:

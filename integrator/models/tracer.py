@@ -111,6 +111,10 @@ class Grid:
         lat, lon = np.asarray(self.lat, np.float64), np.asarray(self.lon, np.float64)
         if lat.ndim != 1 or lon.ndim != 1 or lat.size < 2 or lon.size < 2:
             raise DeclarationError(f"a grid needs 2 rows and columns at least, not {lat.shape} x {lon.shape}")
+        if not self.wall > 0:
+            raise DeclarationError(
+                f"a wall at latitude {self.wall:g}", hint="Give a latitude above 0; 90 is none"
+            )
         northward = 1.0 if lat[-1] > lat[0] else -1.0
         if not np.all(np.diff(lat) * northward > 0) or np.max(np.abs(lat)) > 90:
             raise DeclarationError("latitudes must ascend or descend within +-90 degrees")

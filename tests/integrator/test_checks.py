@@ -117,6 +117,10 @@ OTHER = "  late: {format: netcdf, url: w.%d.nc, temporal: {<<: *days, "
         ([("grid:", "partition: {halo: 2}\ngrid:")], 9, "partition.halo", "a halo of 1"),
         ([("grid:", "partition: {periodic: []}\ngrid:")], 9, "partition.periodic", "wraps along lon alone"),
         ([("grid:", "prefetch: {executor: process}\ngrid:")], 9, "prefetch", "executor"),
+        ([("grid:", "scatter: {mode: node}\ngrid:")], 9, "scatter.mode", "not built yet.*auto, own or root"),
+        ([("grid:", "restart: {file: no/x.npz}\ngrid:")], 9, "restart.file", "no folder '.*/no'.*Make it"),
+        ([("wall: 75", "wall: -75")], 12, "model.parameters", "a wall at latitude -75"),
+        ([("wall: 75", "wall: .nan")], 12, "model.parameters", "a wall at latitude nan.*90 is none"),
         ([("[-60, 60]", "[1, 2]")], 12, "model.parameters", "no cell lies within the target"),
         (
             [("time: {", OTHER + "records_per_sample: 1}}\ntime: {"), ("v: [wind", "v: [late")],
