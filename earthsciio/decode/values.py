@@ -241,6 +241,14 @@ def _text(value: Any) -> Any:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
+def _flat(value: Any) -> Array:
+    """Give an attribute as a 1-D array; what has no such form, as the lists JSON can hold, as text."""
+    try:
+        return np.asarray(value).reshape(-1)
+    except ValueError:
+        return np.asarray([str(value)])
+
+
 class _Attributes:
     """Reads attributes in the terms of a variable's dtype, noting what was used and what was ignored."""
 
@@ -280,7 +288,7 @@ class _Attributes:
         """Give a packing attribute as float64."""
         if name not in self.attrs:
             return None
-        values = np.asarray(self.attrs[name]).reshape(-1)
+        values = _flat(self.attrs[name])
         if values.size != 1 or values.dtype.kind not in "iuf":
             raise DecodeError(
                 f"{name} is {_plain(self.attrs[name])}, not one number", variable=self.variable,
@@ -293,16 +301,14 @@ class _Attributes:
         """Give the dtype of floats under ``precision="source"``."""
         if self.native.kind == "f":
             return np.dtype(np.float64) if packed else self.native
-        parameters = [
-            np.asarray(self.attrs[n]).dtype for n in ("scale_factor", "add_offset") if n in self.attrs
-        ]
+        parameters = [_flat(self.attrs[n]).dtype for n in ("scale_factor", "add_offset") if n in self.attrs]
         single = all(p.kind == "f" and p.itemsize == 4 for p in parameters)
         return np.dtype(np.float32 if packed and single and self.native.itemsize <= 2 else np.float64)
 
     def _values(self, name: str) -> list[Any]:
         if name not in self.attrs:
             return []
-        values = np.asarray(self.attrs[name]).reshape(-1)
+        values = _flat(self.attrs[name])
         if values.dtype.kind not in "iufb":
             self._ignore(name, self.attrs[name], "is not a number")
             return []

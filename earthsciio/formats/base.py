@@ -9,6 +9,7 @@ registering the reader; ``earthsciio.testing`` runs the conformance suite on it.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -74,6 +75,10 @@ class ArrayInfo:
             raise ValueError(
                 f"{self.name}: dims {self.dims}, shape {self.shape} and chunks {self.chunks} differ in rank"
             )
+        if any(size < 0 for size in self.shape):
+            raise ValueError(f"{self.name}: shape {self.shape} is negative")
+        if math.prod(self.shape) * max(self.dtype.itemsize, 8) >= 1 << 63:  # as many bytes have no address
+            raise ValueError(f"{self.name}: shape {self.shape} is larger than any memory")
         if any(chunk < 1 for chunk in self.chunks):
             raise ValueError(f"{self.name}: chunks {self.chunks} must be positive")
 

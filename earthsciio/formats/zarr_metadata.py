@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import base64
 import json
+import reprlib
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +41,7 @@ _TIME_UNITS = {
     "W": "weeks", "D": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds",
     "us": "microseconds", "ns": "nanoseconds",
 }  # fmt: skip
+_DAMAGED = "The store may be half written or damaged"
 _NOT_A_TIME = np.iinfo(np.int64).min
 _WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
@@ -106,20 +109,31 @@ class Hierarchy:
         self._consolidated_in = ""
         root = self._load("zarr.json")
         self.format = 2 if root is None else 3
-        if root is not None:
-            inline = (root.get("consolidated_metadata") or {}).get("metadata")
-            if inline is not None:
-                self._known = {f"{path}/zarr.json": node for path, node in inline.items()}
-                self._known["zarr.json"] = root
+        if consolidated is not False:
+            if root is not None:
+                self._known = self._inline(root)
                 self._consolidated_in = "zarr.json"
-        elif (summary := self._load(".zmetadata")) is not None:
-            self._known = summary.get("metadata")
-            self._consolidated_in = ".zmetadata"
-        if consolidated is False:
-            self._known = None
+            elif (summary := self._load(".zmetadata")) is not None:
+                self._known = self._mapping(summary.get("metadata"), '"metadata" of .zmetadata')
+                self._consolidated_in = ".zmetadata"
         if consolidated and self._known is None:
             raise FileFormatError("the store has no consolidated metadata", file=file)
         self._check_root()
+
+    def _inline(self, root: dict[str, Any]) -> dict[str, Any] | None:
+        """Give version 3's consolidated documents by key; None if there are none."""
+        if root.get("consolidated_metadata") is None:
+            return None
+        holder = self._mapping(root["consolidated_metadata"], '"consolidated_metadata" of zarr.json')
+        inline = self._mapping(holder.get("metadata"), '"consolidated_metadata/metadata" of zarr.json')
+        return {**{f"{path}/zarr.json": node for path, node in inline.items()}, "zarr.json": root}
+
+    def _mapping(self, value: Any, what: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise FileFormatError(
+                f"{what} is {reprlib.repr(value)}, not a JSON object", file=self.file, hint=_DAMAGED
+            )
+        return value
 
     def _check_root(self) -> None:
         node = self.node("")
@@ -139,36 +153,55 @@ class Hierarchy:
             return None
         try:
             document = json.loads(data)
-        except ValueError as error:
-            raise FileFormatError(
-                f"{key} is not JSON: {error}", file=self.file, hint="The store may be half written or damaged"
-            ) from error
-        if not isinstance(document, dict):
-            raise FileFormatError(f"{key} is not a JSON object", file=self.file)
-        return document
+        except (ValueError, RecursionError) as error:
+            raise FileFormatError(f"{key} is not JSON: {error}", file=self.file, hint=_DAMAGED) from error
+        return self._mapping(document, key)
 
     def _document(self, key: str) -> dict[str, Any] | None:
-        found = self._load(key) if self._known is None else self._known.get(key)
-        return found if found is None else dict(found)
+        if self._known is None:
+            return self._load(key)
+        return (
+            self._mapping(self._known[key], f"{key!r} of {self._consolidated_in}")
+            if key in self._known
+            else None
+        )
 
     def node(self, path: str) -> dict[str, Any] | None:
-        """Give the metadata of a group or array in the shape of version 3; None if there is none."""
+        """Give the metadata of a group or array in the shape of version 3; None if there is none.
+
+        Raises
+        ------
+        FileFormatError
+            If they don't say which of the two it is, in a version of the format that is known.
+        """
         head = f"{path}/" if path else ""
         if self.format == 3:
-            return self._document(f"{head}zarr.json")
-        node_type, document = "array", self._document(f"{head}.zarray")
-        if document is None:
-            node_type, document = "group", self._document(f"{head}.zgroup")
-        attributes = self._document(f"{head}.zattrs")
-        if document is None and attributes is None:
-            return {"node_type": "group"} if self._known is not None and not path else None
-        return {**(document or {}), "node_type": node_type, "attributes": attributes or {}}
+            node = self._document(f"{head}zarr.json")
+        else:
+            node_type, document = "array", self._document(f"{head}.zarray")
+            if document is None:
+                node_type, document = "group", self._document(f"{head}.zgroup")
+            attributes = self._document(f"{head}.zattrs")
+            if document is None and attributes is None:
+                return {"node_type": "group"} if self._known is not None and not path else None
+            node = {"zarr_format": 2, **(document or {})} if node_type == "group" else {**(document or {})}
+            node |= {"node_type": node_type, "attributes": attributes}
+        if node is not None and (
+            node.get("node_type") not in ("group", "array") or node.get("zarr_format") != self.format
+        ):
+            raise FileFormatError(
+                f"{self.document_of(path)} describes {path or '/'!r} as no group or array of format "
+                f"{self.format}: node_type {reprlib.repr(node.get('node_type'))}, "
+                f"zarr_format {reprlib.repr(node.get('zarr_format'))}",
+                file=self.file, hint=_DAMAGED,
+            )  # fmt: skip
+        return node
 
     def document_of(self, path: str) -> str:
         """Give the key of the object that describes an array."""
         if self._known is not None:
             return self._consolidated_in
-        return f"{path}/{'zarr.json' if self.format == 3 else '.zarray'}"
+        return f"{path}/{'zarr.json' if self.format == 3 else '.zarray'}".removeprefix("/")
 
     def children(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the nodes of a group, by name: a store keeps no order."""
@@ -253,24 +286,42 @@ class _Draft:
         self.file = hierarchy.file
         self.path = path
         self.node = node
-        self.document = hierarchy.document_of(path)
-        attrs = node.get("attributes")
-        self.attrs: dict[str, Any] = attrs if isinstance(attrs, dict) else {}
-        is_v3 = node.get("zarr_format") == 3
+        self.document = self.where = hierarchy.document_of(path)
+        if self.document.endswith("/.zarray"):
+            self.where = f"{self.document} or {path}/.zattrs"
+        self.unsupported: str | None = None
+        with self._damage():
+            self._read(fill_value_masks)
+
+    @contextmanager
+    def _damage(self) -> Iterator[None]:
+        """Say of whatever goes wrong with JSON that is not as it should be whose it is."""
         try:
-            self.shape = tuple(int(size) for size in node["shape"])
-            self.unsupported: str | None = None
-            self.chunks = self._chunks_v3() if is_v3 else tuple(int(size) for size in node["chunks"])
-            self.dtype = _type_v3(node["data_type"]) if is_v3 else _type_v2(node)
-            if len(self.chunks) != len(self.shape):
-                raise ValueError(f"{len(self.chunks)} chunk extents for {len(self.shape)} dimensions")
-            self.dims = self._dimensions()
-        except (KeyError, TypeError, ValueError) as error:
+            yield
+        except Exception as error:
+            lacking = f"{error} is not there" if isinstance(error, KeyError) else error
             raise FileFormatError(
-                f"damaged metadata of {path!r}: {error!r}", file=self.file, variable=path
-            ) from error
-        if isinstance(self.dtype, str):
-            self.unsupported, self.dtype = self.dtype, np.dtype("V1")
+                f"damaged metadata of {self.path!r} in {self.where}: {lacking}",
+                file=self.file, variable=self.path, hint=_DAMAGED,
+            ) from error  # fmt: skip
+
+    def _read(self, fill_value_masks: bool | None) -> None:
+        node = self.node
+        is_v3 = node["zarr_format"] == 3
+        self.attrs: dict[str, Any] = {} if node.get("attributes") is None else node["attributes"]
+        if not isinstance(self.attrs, dict):
+            raise TypeError(f"attributes are {reprlib.repr(self.attrs)}, not a JSON object")
+        self.shape = _extents(node["shape"], "shape")
+        self.chunks = self._chunks_v3() if is_v3 else _extents(node["chunks"], "chunks")
+        if len(self.chunks) != len(self.shape):
+            raise ValueError(f"{len(self.chunks)} chunk extents for {len(self.shape)} dimensions")
+        if any(chunk == 0 < size for chunk, size in zip(self.chunks, self.shape, strict=True)):
+            raise ValueError(f"chunks {self.chunks} have no extent")
+        self.dims = self._dimensions()
+        dtype = _type_v3(node["data_type"]) if is_v3 else _type_v2(node)
+        if isinstance(dtype, str):
+            self.unsupported, dtype = dtype, np.dtype("V1")
+        self.dtype = dtype
         self.characters = self.dtype == np.dtype("S1")
         self.masks = None if is_v3 else self._mask(node.get("fill_value"), fill_value_masks)
         self.must_exist = not is_v3 and node.get("fill_value") is None
@@ -282,10 +333,12 @@ class _Draft:
             self.unsupported = f"has a chunk grid of the kind {grid['name']!r}"
             return self.shape
         codecs = self.node["codecs"]
+        if not isinstance(codecs, list) or not codecs:
+            raise TypeError(f"codecs are {reprlib.repr(codecs)}, not a list of some")
         # beside other codecs the bytes of a shard can't be read in parts, nor its axes told apart
         sharded = len(codecs) == 1 and codecs[0]["name"] == "sharding_indexed"
         configuration = codecs[0]["configuration"] if sharded else grid["configuration"]
-        return tuple(int(size) for size in configuration["chunk_shape"])
+        return _extents(configuration["chunk_shape"], "chunk_shape")
 
     def _dimensions(self) -> tuple[str | None, ...]:
         """Give the names of the axes; None for one without."""
@@ -299,9 +352,11 @@ class _Draft:
                     names = [str(path).rpartition("/")[2] for path in paths]
         if names is None:
             return (None,) * len(self.shape)
+        if not isinstance(names, list) or not all(name is None or isinstance(name, str) for name in names):
+            raise TypeError(f"dimension names are {reprlib.repr(names)}, not a list of text")
         if len(names) != len(self.shape):
-            raise ValueError(f"{len(self.shape)} dimensions, but names {names}")
-        return tuple(None if name is None else str(name) for name in names)
+            raise ValueError(f"{len(self.shape)} dimensions, but names {reprlib.repr(names)}")
+        return tuple(names)
 
     def _mask(self, fill: Any, masks: bool | None) -> Any:
         """Give the version 2 fill value where it stands for ``_FillValue``, else None."""
@@ -313,6 +368,11 @@ class _Draft:
         return value
 
     def finish(self, phony: dict[int, str], shared: set[str]) -> StoredArray:
+        """Settle what other arrays have a say in; see :meth:`_finish`."""
+        with self._damage():
+            return self._finish(phony, shared)
+
+    def _finish(self, phony: dict[int, str], shared: set[str]) -> StoredArray:
         """Settle what other arrays have a say in: names of nameless axes, and which axis is string length.
 
         Parameters
@@ -330,7 +390,6 @@ class _Draft:
             phony.setdefault(size, f"phony_dim_{len(phony)}") if dim is None else dim
             for dim, size in zip(dims, shape, strict=True)
         )
-        assert isinstance(self.dtype, np.dtype)
         dtype, attrs = self.dtype, _attributes(self.attrs, self.dtype)
         if self.masks is not None:
             attrs["_FillValue"] = np.asarray([*np.ravel(attrs.get("_FillValue", [])), self.masks])
@@ -347,10 +406,19 @@ class _Draft:
         return StoredArray(info, metadata, self.document, string_length, self.must_exist)
 
 
+def _extents(values: Any, what: str) -> tuple[int, ...]:
+    """Check the extents of an array or chunk: whole numbers, none negative."""
+    if not isinstance(values, list) or any(type(value) is not int or value < 0 for value in values):
+        raise ValueError(f"{what} is {reprlib.repr(values)}, not a list of extents")
+    return tuple(values)
+
+
 def _type_v2(node: Mapping[str, Any]) -> np.dtype[Any] | str:
     """Give the element type of a version 2 array, or why it can't be delivered."""
     if isinstance(node["dtype"], list):
         return "holds a compound type"
+    if not isinstance(node["dtype"], str):
+        raise TypeError(f"dtype is {reprlib.repr(node['dtype'])}, not text")
     dtype = np.dtype(node["dtype"])
     if dtype.kind == "O":
         filters = [codec.get("id") for codec in node.get("filters") or ()]
