@@ -287,7 +287,8 @@ class _Place:
         self.names = names
 
     def __call__(self, text: str, key: Key, *, strftime: bool = False) -> str:
-        return _rooted(self._filled(text, key), self.doc.file.parent, strftime=strftime)
+        with self.doc.at(*key):
+            return _rooted(self._filled(text, key), self.doc.file.parent, strftime=strftime)
 
     def _filled(self, text: str, key: Key) -> str:
         def value(found: re.Match[str]) -> str:

@@ -7,22 +7,39 @@ declaration alone (:meth:`Provider.files <earthsciio.provider.Provider.files>`),
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 from urllib.parse import urlsplit
 
 from .cache import CacheEntry, FilePeriod
 from .cache.cache import Cache
 from .cache.locks import Abort
+from .errors import DeclarationError
 from .source import DataSource
 
 __all__ = ["SourceFile", "is_local_path", "merge"]
 
+#: How a URL begins, as urlsplit reads it, which takes some paths amiss; one letter is a drive.
+_SCHEME: Final = re.compile(r"[\x00-\x20]*[A-Za-z][A-Za-z0-9+.-]+:")
+
 
 def is_local_path(url: str) -> bool:
-    """Whether a URL is a plain path, read in place rather than through the cache."""
-    scheme = urlsplit(url).scheme
-    return len(scheme) <= 1  # none, or a drive letter
+    """Whether a URL is a plain path, read in place rather than through the cache.
+
+    Raises
+    ------
+    DeclarationError
+        If it is neither a path nor a URL.
+    """
+    if _SCHEME.match(url) is None:  # none, or a drive letter
+        return True
+    try:
+        urlsplit(url)
+    except ValueError as error:
+        raise DeclarationError(f"{url!r} is no URL: {error}") from error
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

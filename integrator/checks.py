@@ -96,7 +96,10 @@ def validate(case: Case, cache: Cache | None = None) -> CaseGrid:
     with Document.read(case.file).at("prefetch"):
         group = PrefetchGroup(members, **case.group_options())
     group.boundaries()
-    return CaseGrid(grid.domain, grid.notes + setup.notes)
+    notes = grid.notes + setup.notes
+    if case.restart is not None and case.sweep.direction == "adjoint":
+        notes = (*notes, "a restart file is of forward sweeps; this one is adjoint and writes none")
+    return CaseGrid(grid.domain, notes)
 
 
 def check_model(case: Case) -> None:
@@ -372,7 +375,8 @@ def _level_names(coords: Mapping[str, NativeField], dim: str, chosen: Array) -> 
     if coord is None or coord.data.ndim != 1 or coord.data.dtype.kind not in "iuf":
         values, units, name = chosen, "", f"index of {dim}"
     else:
-        values, units, name = coord.data[chosen], f" {coord.attrs.get('units', '')}".rstrip(), dim
+        said = str(coord.attrs.get("units", "1"))
+        values, units, name = coord.data[chosen], "" if said in ("", "1") else f" {said}", dim
     run = len(chosen) > 2 and bool(np.all(np.diff(chosen) == 1))
     shown = [f"{value:g}" for value in (values[[0, -1]] if run else values)]
     return f"{name} {' to '.join(shown) if run else ', '.join(shown)}{units}"

@@ -252,6 +252,8 @@ TIME = "    temporal:\n      start: 2000-01-01\n      frequency: P1D\n"
         (HEAD.replace("x.nc", "'{nam}.nc'"), 4, "sources.wind.url", "Did you mean 'name'"),
         (HEAD.replace("x.nc", "'a}b'"), 4, "sources.wind.url", "a single '}'"),
         (HEAD.replace("x.nc", "{root}"), 4, "sources.wind.url", "expected text, got a mapping.*quotes"),
+        (HEAD.replace("x.nc", "http://[h/x.nc"), 4, "sources.wind.url", "is no URL: Invalid IPv6"),
+        (HEAD + "    mirrors: ['http://[h/x.nc']\n", 5, "sources.wind.mirrors[0]", "is no URL: Invalid IPv6"),
         (HEAD.replace("x.nc", ""), 4, "sources.wind.url", "expected text, got nothing"),
         (
             "vars: {a: [1]}\nsources: {}\n",

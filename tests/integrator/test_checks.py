@@ -10,8 +10,9 @@ import pytest
 
 from earthsciio.declare import load_case
 from earthsciio.errors import DeclarationError
+from earthsciio.fields import NativeField
 from earthsciio.selection import Window
-from integrator.checks import validate
+from integrator.checks import _level_names, validate
 from integrator.cli import main
 from integrator.run import run_case
 
@@ -82,6 +83,8 @@ def test_a_sound_case_is_understood_and_needs_the_files_of_its_time_only(write, 
     )
     assert not (tmp_path / "w.01.nc").exists()
     assert validate(load_case(write(levels=0))).notes == grid.notes[1:]
+    restarts = ("grid:", "sweep: {direction: adjoint}\nrestart: {file: x.npz}\ngrid:")
+    assert "this one is adjoint and writes none" in validate(load_case(write(restarts))).notes[-1]
 
 
 def model_on(window: str) -> list[tuple[str, str]]:
@@ -145,6 +148,17 @@ def test_a_mistake_names_its_line_and_what_to_write(write, edits, line, key, tex
 def test_winds_in_another_order_of_dimensions_are_refused(write):
     with pytest.raises(DeclarationError, match=r"one record is \(16, 13\), on a grid of \(13, 16\)"):
         validate(load_case(write(levels=0, order=("time", "lev", "lon", "lat"))))
+
+
+@pytest.mark.parametrize(
+    ("attrs", "named"),
+    [({"units": "hPa"}, "lev 850, 500 hPa"), ({"units": "1"}, "lev 850, 500"), ({}, "lev 850, 500")],
+)
+def test_levels_are_named_by_their_coordinate(attrs, named):
+    coords = {"lev": NativeField(np.array([1000.0, 850.0, 700.0, 500.0]), ("lev",), attrs)}
+    assert _level_names(coords, "lev", np.array([1, 3])) == named
+    assert _level_names(coords, "lev", np.arange(4)) == named.replace("850, 500", "1000 to 500")
+    assert _level_names({}, "lev", np.array([1, 3])) == "index of lev 1, 3"
 
 
 def test_a_meridian_stored_twice_changes_nothing(write):
