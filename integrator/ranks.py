@@ -11,6 +11,7 @@ A communicator of ``None`` stands for one rank without MPI; nothing here imports
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sys
@@ -34,6 +35,7 @@ __all__ = [
     "agree",
     "agreed",
     "broadcast",
+    "end_job",
     "gather",
     "gather_objects",
     "install_excepthooks",
@@ -226,8 +228,9 @@ def install_excepthooks(comm: MPI.Comm, *, brief: str | None = None) -> Callable
     """End the whole job on an exception that nobody catches, on the main thread or any other.
 
     The rank's traceback is printed to stderr, then the job is aborted with exit code 1. Threads that are
-    still alive don't delay it. ``SystemExit`` is no such exception: a rank that calls ``sys.exit`` alone
-    leaves the others waiting, so agree first. An error that was agreed on is told by the rank it comes from.
+    still alive don't delay it. An error that was agreed on is told by the rank it comes from. ``SystemExit``
+    is no such exception; once a forcing was opened, :mod:`integrator.leaving` takes care of a rank that
+    leaves alone.
 
     Parameters
     ----------
@@ -263,18 +266,24 @@ def _abort(comm: MPI.Comm, error: BaseException, thread: str, brief: str | None)
     agreed_on = getattr(error, "raised_on", rank) != rank
     if agreed_on:
         time.sleep(_PATIENCE_S)  # it may have been caught where it comes from; then it is told here
-    # os._exit also works where Abort hangs; the launcher then notices a rank that died without MPI_Finalize
-    watchdog = threading.Timer(_ABORT_S, os._exit, (1,))
-    watchdog.daemon = True
-    watchdog.start()
     if brief is not None and isinstance(error, EarthSciIOError):
         text = f"{brief}: error: {' '.join(str(error).split())}\n"
     else:
         # only where it comes from it has a traceback worth reading
         lines = traceback.format_exception_only(error) if agreed_on else traceback.format_exception(error)
         text = f"rank {rank}, {thread}: uncaught exception, the job ends\n{''.join(lines)}"
+    end_job(comm, text)
+
+
+def end_job(comm: MPI.Comm, text: str, code: int = 1) -> None:
+    """Say why, and abort the whole job."""
+    # os._exit also works where Abort hangs; the launcher then notices a rank that died without MPI_Finalize
+    watchdog = threading.Timer(_ABORT_S, os._exit, (code,))
+    watchdog.daemon = True
+    with contextlib.suppress(RuntimeError):  # at exit there may be no new threads any more
+        watchdog.start()
     sys.stdout.flush()
     sys.stderr.write(text)  # in one piece, so that ranks don't mix their lines
     sys.stderr.flush()
     time.sleep(_FLUSH_S)
-    comm.Abort(1)
+    comm.Abort(code)

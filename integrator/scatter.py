@@ -21,6 +21,7 @@ from earthsciio.fields import Array, NativeDataset, NativeField, Time
 from earthsciio.prefetch import EpochSample, PrefetchGroup, Sample
 from earthsciio.selection import Window
 
+from . import leaving
 from .forcing import EpochOrder
 from .parcels import Parcel, Receiver, Sender, entries, freeze, per_window
 from .partition import node_groups
@@ -134,6 +135,13 @@ class _Course:
 
     def close(self) -> None:
         self._closed = True
+        leaving.closed(self)
+
+    @property
+    def pending(self) -> int | None:
+        """The next epoch; see :class:`integrator.leaving.Course`."""
+        left = (self._epochs or ())[self._next :]
+        return left[0] if left else None
 
 
 class _Taken:
@@ -189,6 +197,7 @@ class OwnForcing:
         self._comm = comm
         self._taken = _Taken(poison)
         self._course = _Course(len(group.boundaries()))
+        leaving.opened(comm, self._course)
 
     def boundaries(self) -> list[Time]:
         """Give the start of every epoch."""
@@ -272,6 +281,7 @@ class ReaderForcing:
             broadcast(node.comm, None if boundaries is None else pickle.dumps(boundaries))
         )
         self._course = _Course(len(self._boundaries))
+        leaving.opened(comm, self._course)
 
     def boundaries(self) -> list[Time]:
         """Give the start of every epoch."""
