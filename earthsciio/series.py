@@ -528,8 +528,8 @@ class FileSeries:
                 k = cadence.index(stamp)
                 return k + (stamp >= cadence.anchor(k + 1) - cadence.tolerance(k))
 
-            inside = np.flatnonzero((axis.records >= first) & (axis.records < stop))
-            own, low, high = int(np.flatnonzero(axis.records == index)[0]), int(inside[0]), int(inside[-1])
+            inside = axis.positions(first, stop)
+            own, low, high = axis.positions(index, index + 1)[0], inside.min(), inside.max()
             here, first_anchor, last_anchor = anchor(own), anchor(low), anchor(high)
             # an anchor takes the first of the records that lie in its step, and in the file that it lies in
             if low > 0:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -77,12 +77,16 @@ class TimeAxis:
     calendar: Calendar
     stamps: IntArray
     records: IntArray
+    _by_record: IntArray = field(init=False, repr=False)  # positions, sorted by record
+    _sorted: IntArray = field(init=False, repr=False)  # the records at those
 
     def __post_init__(self) -> None:
         assert self.stamps.shape == self.records.shape
         assert (np.diff(self.stamps) > 0).all()
         self.stamps.flags.writeable = False
         self.records.flags.writeable = False
+        object.__setattr__(self, "_by_record", np.argsort(self.records, kind="stable"))
+        object.__setattr__(self, "_sorted", self.records[self._by_record])
 
     def __len__(self) -> int:
         return len(self.stamps)
@@ -91,6 +95,11 @@ class TimeAxis:
     def span(self) -> tuple[int, int] | None:
         """First and last stamp; None if there is none."""
         return (int(self.stamps[0]), int(self.stamps[-1])) if len(self.stamps) else None
+
+    def positions(self, first: int, stop: int) -> IntArray:
+        """Give where records ``[first, stop)`` of the time dimension come among the dated ones, by record."""
+        low, high = np.searchsorted(self._sorted, (first, stop))
+        return self._by_record[low:high]
 
     def find(self, anchor: int, next_anchor: int, tolerance: int) -> int | None:
         """Find the record of an anchor.

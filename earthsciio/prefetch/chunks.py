@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping
 from threading import Condition
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,13 @@ from .reuse import NEVER, Candidate, Item
 from .tasks import Plan
 
 __all__ = ["Chunks"]
+
+
+class _Takers(NamedTuple):
+    """The anchors of a member that take records of a span, and the numbers of their kinds."""
+
+    anchors: range
+    kinds: frozenset[int]
 
 
 class Chunks(ChunkPool):
@@ -60,7 +68,7 @@ class Chunks(ChunkPool):
         self._ledger = ledger
         self._depth = depth
         self._make_room = make_room
-        self._takers: dict[ChunkSpan, dict[str, range]] = {}  # per member the anchors that take its records
+        self._takers: dict[ChunkSpan, dict[str, _Takers]] = {}  # per member
 
     def learn(self, item: Item, plan: Plan) -> None:
         """Note who needs the chunks behind a sample."""
@@ -70,7 +78,9 @@ class Chunks(ChunkPool):
             anchor = item.anchor + offset
             for use in layout.spans:
                 anchors = range(anchor - use.before, anchor + use.after + 1)
-                self._takers.setdefault(use.span, {})[item.key] = anchors
+                takers = self._takers.setdefault(use.span, {})
+                if item.key not in takers or takers[item.key].anchors != anchors:
+                    takers[item.key] = _Takers(anchors, self._held.kinds(item.key, anchors))
 
     def keep(self, item: Item, layout: RecordLayout) -> Keep | None:
         """Say which chunks of a record of `item` to take from the pool, or to leave there. Takes the lock."""
@@ -116,12 +126,12 @@ class Chunks(ChunkPool):
             span.stop - span.first == 1
         ):  # a record is kept as such: its chunks are of use to other members only
             own = making.key if making is not None else next(iter(takers), "") if len(takers) == 1 else ""
-            takers = {key: anchors for key, anchors in takers.items() if key != own}
+            takers = {key: each for key, each in takers.items() if key != own}
         return self._first_made(takers, making)
 
-    def _first_made(self, takers: Mapping[str, range], making: Item | None) -> int:
-        items = (Item(key, anchor) for key, anchors in takers.items() for anchor in anchors)
-        return min((self._held.made_next(item) for item in items if item != making), default=NEVER)
+    def _first_made(self, takers: Mapping[str, _Takers], making: Item | None) -> int:
+        slots = (self._held.first_made(key, each.kinds, but=making) for key, each in takers.items())
+        return min(slots, default=NEVER)
 
     def _obtain(self, nbytes: int, next_use: float | None) -> npt.NDArray[np.uint8] | None:
         slot = NEVER if next_use is None else _slot(next_use)

@@ -256,11 +256,33 @@ class Holdings:
         datasets = tuple(dataset for dataset in found if dataset is not None)
         return datasets if len(datasets) == n_windows else None
 
-    def made_next(self, item: Item) -> int:
-        """Give the first slot from the cursor on that a sample like `item` is not there for."""
-        if not 0 <= item.anchor < len(self._timeline.anchors[item.key]):
-            return NEVER
-        return self._made_next(self._kind(item), self.cursor, copied=False)
+    def kinds(self, key: str, anchors: range) -> frozenset[int]:
+        """Give the numbers of the kinds that anchors of a member are of; anchors it has not are of none."""
+        return frozenset(self._timeline.kinds[key][max(anchors.start, 0) : max(anchors.stop, 0)].tolist())
+
+    def first_made(self, key: str, kinds: frozenset[int], *, but: Item | None = None) -> int:
+        """Give the first slot from the cursor on that a sample of one of some kinds is not there for.
+
+        Parameters
+        ----------
+        key : str
+            The member.
+        kinds : frozenset of int
+            Their numbers.
+        but : Item, optional
+            One that is not asked for.
+        """
+        out = None if but is None or but.key != key else self._kind(but)
+        # one of many kinds is mostly needed soon: to look at the next slots costs less than to look at all
+        for slot in range(self.cursor, min(self.cursor + len(kinds), self._kind_uses.n_slots)):
+            kind = self._kind_uses.at(key, slot)
+            if kind.anchor in kinds and kind != out and self._first_made(kind) == slot:
+                return slot
+        each = (Kind(key, number) for number in kinds)
+        return min((self._first_made(kind) for kind in each if kind != out), default=NEVER)
+
+    def _first_made(self, kind: Kind) -> int:
+        return self._made_next(kind, self.cursor, copied=False)
 
     def evictable(self, slot: int) -> list[Candidate[Unit]]:
         """List what may go in favour of `slot`: all that no slot up to it needs."""

@@ -21,6 +21,8 @@ from earthsciio import DataSource, Provider, SourceTemporal, Window
 from earthsciio.decode import native
 from earthsciio.formats.zarr import ZarrFile
 from earthsciio.prefetch import PrefetchGroup, revolve
+from earthsciio.prefetch.holdings import Holdings
+from earthsciio.prefetch.reuse import NEVER, Item
 
 START = datetime(2021, 3, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -341,3 +343,45 @@ def test_formats_without_a_fast_path_share_chunks_too(folder, tmp_path, monkeypa
         assert group.stats().chunks_reused == 2 * PER_FILE - len(read)
         assert group.stats().fallbacks == {("u", "the format has no fast path"): PER_FILE}
     assert read == dict.fromkeys(np.ndindex(4, 2, 1), 1)
+
+
+@pytest.mark.parametrize("order", [range(2000), range(1999, -1, -1)], ids=["forward", "reverse"])
+def test_records_that_lie_together_cost_a_take_no_more_the_more_they_are(tmp_path, monkeypatch, order):
+    with netCDF4.Dataset(tmp_path / "series.nc", "w", format="NETCDF3_CLASSIC") as file:
+        for name, size in (("time", 2000), ("x", 2)):  # a piece that is read at once holds all records
+            file.createDimension(name, size)
+            file.createVariable(name, "f8", (name,))[:] = np.arange(size)
+        file["time"].units = f"hours since {START:%Y-%m-%d %H:00}"
+        file.createVariable("u", "f4", ("time", "x"))[:] = np.arange(4000).reshape(2000, 2)
+    temporal = SourceTemporal(start=START, frequency="PT1H", end=START + 2000 * HOUR)
+    series = Provider(DataSource("s", "netcdf", str(tmp_path / "series.nc"), ("u",), temporal))
+    looks = []
+    made_next = Holdings._made_next
+    monkeypatch.setattr(
+        Holdings, "_made_next", lambda *args, **options: looks.append(1) or made_next(*args, **options)
+    )
+    with PrefetchGroup({"w": series}, depth=2, workers=0) as group:
+        group.start(list(order))
+        for k in list(order)[:100]:
+            assert group.take(k)["w"].data["u"].data.tolist() == [2 * k, 2 * k + 1]
+    assert len(looks) < 20 * 100
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_the_next_use_of_records_that_lie_together_is_the_first_of_all_of_theirs(folder, monkeypatch, depth):
+    found = []
+    first_made = Holdings.first_made
+
+    def compared(self, key, kinds, *, but=None):
+        slot = first_made(self, key, kinds, but=but)
+        each = [self._first_made(Item(key, kind)) for kind in kinds if Item(key, kind) != but]
+        found.append((slot, min(each, default=NEVER)))
+        return slot
+
+    monkeypatch.setattr(Holdings, "first_made", compared)
+    order = [*revolve(EPOCHS, 3), *np.random.default_rng(5).integers(EPOCHS, size=60).tolist()]
+    for options in ({}, {"max_bytes": 5 * RECORD}):
+        with PrefetchGroup({"w": provider(folder)}, depth=depth, workers=0, **options) as group:
+            sweep(group, order)
+    assert {slot for slot, _ in found} > {NEVER}
+    assert [slot for slot, first in found if slot != first] == []
