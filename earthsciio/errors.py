@@ -9,7 +9,7 @@ pickling with all of it, because they cross process and rank boundaries.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 __all__ = [
     "AuthError",
@@ -38,6 +38,7 @@ __all__ = [
     "TimeAxisError",
     "TimeBeforeStart",
     "TimePastEnd",
+    "TooLarge",
     "TransportError",
     "UnknownReaderOption",
     "Unsupported",
@@ -198,6 +199,16 @@ class SelectionRangeError(EarthSciIOError, IndexError):
     """A selector outside its dimension."""
 
     hint = "Indices count from 0, are never negative, and end before the dimension's length"
+
+
+class TooLarge(EarthSciIOError, MemoryError):
+    """A request that takes more memory than there is, or more chunks than can be planned at once."""
+
+    hint = "Ask for less at once: a Window, or fewer variables. If it should be smaller, the file is damaged"
+
+    def __new__(cls, *args: object, **_context: object) -> Self:
+        """Make one; MemoryError's own would refuse to, as its memory is not laid out for more."""
+        return Exception.__new__(cls, *args)
 
 
 class FetchError(EarthSciIOError, OSError):

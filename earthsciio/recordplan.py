@@ -6,6 +6,7 @@ takes, and which records lie in the same chunks. Given the arrays, it says what 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -14,7 +15,9 @@ import numpy as np
 from .contents import Variable
 from .decode import ArrayRequest
 from .decode.plan import ArrayPlan, plan_reads
+from .errors import TooLarge
 from .fields import Array, NativeField
+from .memory import check_size
 from .records import ChunkSpan, Keep, OutputSpec, RecordRef
 from .selection import Points, Span
 from .views import View
@@ -67,12 +70,24 @@ class RecordPlan:
 
     @classmethod
     def of(cls, record: RecordRef, view: View, *, fields: bool) -> RecordPlan:
-        """Plan a record's coordinates, and its fields if they are wanted."""
+        """Plan a record's coordinates, and its fields if they are wanted.
+
+        Raises
+        ------
+        TooLarge
+            If that is more than can be planned, or held in memory.
+        """
         contents = view.contents
-        plans = []
+        plans, asked = [], 0
         for name, variable in {**view.read_coords, **(contents.fields if fields else {})}.items():
             selectors = [_at_record(variable, axes[name], record.index) for axes in view.selected]
-            plan = plan_reads(variable.info.shape, variable.info.chunks, selectors)
+            asked += sum(math.prod(map(len, each)) for each in selectors) * variable.spec.out.itemsize
+            check_size(asked, file=record.identity[0], variable=name)
+            try:
+                plan = plan_reads(variable.info.shape, variable.info.chunks, selectors)
+            except TooLarge as error:
+                error.file, error.variable = str(record.identity[0]), name
+                raise
             plans.append(VariablePlan(variable, name not in contents.fields, plan, _span(variable, record)))
         return cls(record, view, tuple(plans))
 

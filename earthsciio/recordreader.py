@@ -7,18 +7,20 @@ may be used from any thread.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from .assembly import bracket, check_same_grid
 from .contents import Contents
-from .decode import BadChunk, DecodeOptions, decode_arrays
+from .decode import ArrayRequest, BadChunk, DecodeOptions, decode_arrays
 from .decode.abort import AbortToken
 from .decode.ahead import read_ahead
 from .errors import DecodeError, FileFormatError
 from .fields import NativeDataset, NativeField
 from .forks import new_lock
+from .memory import allocating
 from .recordplan import RecordPlan
 from .records import Allocate, ChunkSpan, DecodedRecord, Keep, RecordLayout, RecordRef, Resolved, SpanUse
 from .selection import AxesSelection, Points, Span, Window, resolve
@@ -100,14 +102,21 @@ class RecordReader:
             If `abort` was set.
         """
         plan: RecordPlan = layout.plan
-        arrays = [allocate(output.shape, output.dtype) for output in layout.outputs]
+        arrays = []
+        for output in layout.outputs:
+            with allocating(output.nbytes, file=plan.path, variable=output.name):
+                arrays.append(allocate(output.shape, output.dtype))
         fields, coords, requests = plan.fill(arrays, keep)
         pool, next_use = (None, None) if keep is None else (keep.pool, keep.next_use)
         reader = self.series.reader
         options = DecodeOptions(reader.on_bad_chunk, reader.verify, pool, next_use)
         with self.series.open(plan.path, record.url) as (file, contents):
             _check_version(record, contents, plan.path)
-            report = decode_arrays(file, requests, abort, options=options)
+            largest = max(requests, key=_chunk_nbytes, default=None)
+            buffers = 0 if largest is None else _chunk_nbytes(largest)
+            name = None if largest is None else largest.info.name
+            with allocating(buffers, file=plan.path, variable=name):
+                report = decode_arrays(file, requests, abort, options=options)
             kept, bad_chunks = plan.view.kept_coords(file, abort, options)
             self._note_bad(plan.path, report.bad_chunks + bad_chunks)
             for window, shared in enumerate(kept):
@@ -138,7 +147,8 @@ class RecordReader:
         for window in range(len(first.fields)):
             try:
                 check_same_grid(first, records[1], window)
-                fields, coords = bracket(first, records[1], window, time_dim, allocate)
+                with allocating(2 * _nbytes(first, window), file=first.record.identity[0]):
+                    fields, coords = bracket(first, records[1], window, time_dim, allocate)
             except FileFormatError as error:
                 error.epoch = own.text(own.instant(resolved.anchor))
                 raise
@@ -194,6 +204,16 @@ class RecordReader:
                     f"dimension {dim!r} has length {size}, but {expected} in {reference.identity[0]}",
                     file=path, hint="Declare series on different grids as two sources",
                 )  # fmt: skip
+
+
+def _nbytes(decoded: DecodedRecord, window: int) -> int:
+    fields = (*decoded.fields[window].values(), *decoded.coords[window].values())
+    return sum(field.data.nbytes for field in fields)
+
+
+def _chunk_nbytes(request: ArrayRequest) -> int:
+    """Bytes of a decoded chunk, which a decode has to have room for."""
+    return math.prod(request.info.chunks) * request.info.dtype.itemsize
 
 
 def assembly_nbytes(resolved: Resolved, layouts: Sequence[RecordLayout]) -> int:

@@ -8,6 +8,7 @@ makes sure that nobody misses it.
 
 from __future__ import annotations
 
+import math
 import warnings
 from copy import copy
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from .fields import Array
 from .filelist import SourceFile
 from .forks import new_lock
 from .formats.base import OpenFile
+from .memory import check_size
 from .records import Resolved
 from .selection import Span
 
@@ -179,6 +181,8 @@ def _grid(path: str, file: OpenFile, contents: Contents) -> _Grid:
             plan = plan_reads(
                 variable.info.shape, variable.info.chunks, [[Span(0, n) for n in variable.info.shape]]
             )
+            nbytes = math.prod(variable.info.shape) * variable.spec.out.itemsize
+            check_size(nbytes, file=path, variable=name)
             coords[name] = np.empty(variable.info.shape, variable.spec.out)
             requests.append(ArrayRequest(variable.info, variable.spec, plan, (coords[name],)))
     decode_arrays(file, requests, AbortToken())

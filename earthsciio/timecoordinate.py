@@ -7,6 +7,7 @@ of the same file can't disagree about the time of a record.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
@@ -16,7 +17,7 @@ from .decode.abort import AbortToken
 from .decode.plan import plan_reads
 from .decode.reference import ArrayRequest, decode_reference
 from .decode.values import ValueOptions, ValueSpec, value_spec
-from .errors import TimeAxisError
+from .errors import TimeAxisError, TooLarge
 from .fields import Array
 from .formats.base import ArrayInfo, OpenFile, Reader
 from .selection import Span
@@ -29,6 +30,9 @@ __all__ = [
     "read_time_axis",
     "refuse_other_time_dimension",
 ]
+
+#: Records that a time axis may have, which is read whole: every second of two years.
+MOST_RECORDS = 1 << 26
 
 Arrays = Mapping[str, ArrayInfo]
 
@@ -181,12 +185,21 @@ def read_time_axis(
 def _decoded(
     file: OpenFile, info: ArrayInfo, reader: Reader, options: ValueOptions, own: Calendar, path: str
 ) -> TimeAxis:
+    records = math.prod(info.shape)
+    if records > MOST_RECORDS:
+        raise TimeAxisError(
+            f"{records} records are more than {MOST_RECORDS} in one file", file=path, variable=info.name,
+            hint="A time axis is read whole. If there should be fewer, the file is damaged",
+        )  # fmt: skip
     raw: Array = np.empty(info.shape, dtype=info.dtype.newbyteorder("="))
     if info.unsupported or raw.dtype.kind not in "iuf":
         raise TimeAxisError(
             f"the time coordinate holds {info.dtype}, not numbers", file=path, variable=info.name
         )
-    plan = plan_reads(info.shape, info.chunks, [[Span(0, size) for size in info.shape]])
+    try:
+        plan = plan_reads(info.shape, info.chunks, [[Span(0, size) for size in info.shape]])
+    except TooLarge as error:
+        raise TimeAxisError(f"the time axis can't be read: {error}", file=path, variable=info.name) from None
     stored = ValueSpec(info.name, info.dtype, raw.dtype, raw.dtype)
     decode_reference(file, [ArrayRequest(info, stored, plan, (raw,))], AbortToken())
     spec = value_spec(info.name, info.dtype, info.attrs, options)

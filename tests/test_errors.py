@@ -45,6 +45,7 @@ BUILTINS = {
     "TimeAxisError": ValueError,
     "TimeBeforeStart": ValueError,
     "TimePastEnd": IndexError,
+    "TooLarge": MemoryError,
     "TransportError": OSError,
     "UnknownReaderOption": ValueError,
     "Unsupported": NotImplementedError,

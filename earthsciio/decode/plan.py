@@ -13,6 +13,7 @@ per chunk; an index list has one per stretch of neighbours.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,10 +22,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from earthsciio.errors import TooLarge
 from earthsciio.selection import Points, Span
 
 __all__ = ["ArrayPlan", "AxisPart", "ChunkRead", "Placement", "plan_reads"]
 
+#: Chunks that are planned at once. Each takes some hundred bytes and microseconds, so a file that declares
+#: 10**12 of them, none of them written, would be planned for days.
+MOST_CHUNKS = 1 << 22
 #: Columns of a run table.
 SRC, DST, COUNT, STEP = range(4)
 
@@ -145,15 +150,35 @@ def plan_reads(
     ------
     SelectionRangeError
         If a selector lies outside the array.
+    TooLarge
+        If more than :data:`MOST_CHUNKS` chunks are touched.
     """
     for selectors in windows:
         for axis, (selector, size) in enumerate(zip(selectors, shape, strict=True)):
             selector.check(f"axis {axis}", size)
+    touched = sum(
+        math.prod(_touched(selector, length) for selector, length in zip(window, chunks, strict=True))
+        for window in windows
+    )
+    if touched > MOST_CHUNKS:
+        raise TooLarge(f"{touched} chunks of {tuple(chunks)} elements are more than {MOST_CHUNKS} at once")
     axes = tuple(
+        # an axis may be as long as it likes where another one is empty
         tuple(_split(selector, length) for selector, length in zip(window, chunks, strict=True))
+        if all(map(len, window))
+        else tuple({} for _ in window)
         for window in windows
     )
     return ArrayPlan(tuple(tuple(len(selector) for selector in window) for window in windows), axes)
+
+
+def _touched(selector: Span | Points, chunk: int) -> int:
+    """Count the chunks that a selector touches along its axis; of an index list at most."""
+    count = len(selector)
+    if isinstance(selector, Points) or selector.step > chunk or not count:
+        return count
+    last = selector.start + (count - 1) * selector.step
+    return last // chunk - selector.start // chunk + 1
 
 
 @lru_cache(maxsize=1024)

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from earthsciio.errors import DeclarationError, GroupStateError, OrderError, SelectionError, Unsupported
 from earthsciio.events import Emitter, Event, Listener, OrderStarted, Taken, Waited
+from earthsciio.memory import default_max_bytes
 from earthsciio.records import RecordSource
 from earthsciio.selection import Window, parse_selection
 
 from .engine import Engine
 from .holdings import SampleUnit
 from .ledger import Ledger
-from .limits import default_max_bytes
 from .orders import Order, OrderLike, as_index, as_order
 from .samples import EpochSample, Sample
 from .stats import Stats, Tally

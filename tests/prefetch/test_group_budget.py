@@ -12,8 +12,8 @@ from fake import FakeSource, hours, quiet, values
 
 from earthsciio.events import Evicted
 from earthsciio.fields import NativeDataset, NativeField
+from earthsciio.memory import default_max_bytes
 from earthsciio.prefetch import PrefetchGroup
-from earthsciio.prefetch.limits import default_max_bytes
 
 S = FakeSource(1).nbytes  # of a sample that is one record
 

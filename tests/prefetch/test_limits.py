@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from earthsciio.prefetch.limits import LOCAL_RANKS, default_max_bytes, local_ranks, memory_limit
+from earthsciio.memory import LOCAL_RANKS, default_max_bytes, local_ranks, memory_limit
 
 GB = 2**30
 

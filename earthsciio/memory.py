@@ -6,13 +6,17 @@ the ranks of a job on one node share it. Both are read from files and the enviro
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["default_max_bytes", "local_ranks", "memory_limit"]
+from .errors import EarthSciIOError, TooLarge
+
+__all__ = ["allocating", "check_size", "default_max_bytes", "local_ranks", "memory_limit"]
 
 #: Where launchers say how many ranks of the job are on this node: Hydra (MPICH, Intel), Open MPI, MVAPICH,
 #: PALS (Cray), Slurm.
@@ -52,6 +56,40 @@ def memory_limit(root: Path = Path("/")) -> int:
         if text.isdigit():  # "max" is no limit
             limits.append(int(text))
     return min(limits)
+
+
+@functools.cache
+def _there_is() -> int:
+    return memory_limit()
+
+
+def check_size(nbytes: int, **about: Any) -> None:
+    """Refuse what takes more memory than this process may ever have; `about` goes into the error.
+
+    Raises
+    ------
+    TooLarge
+        Where a system that promises memory freely would kill the process half way.
+    """
+    if nbytes > _there_is():
+        raise TooLarge(f"it takes {nbytes} bytes, and there is memory of {_there_is()}", **about)
+
+
+@contextmanager
+def allocating(nbytes: int, **about: Any) -> Iterator[None]:
+    """Make an allocation that fails an error that says what for; `about` goes into it.
+
+    Raises
+    ------
+    TooLarge
+        In place of any other MemoryError.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        if isinstance(error, EarthSciIOError):
+            raise
+        raise TooLarge(f"it takes {nbytes} bytes, which can't be had: {error}", **about) from error
 
 
 def default_max_bytes(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> int:
