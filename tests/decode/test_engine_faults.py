@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import h5py
@@ -147,26 +146,31 @@ def test_an_abort_from_another_thread_is_prompt(tmp_path: Path) -> None:
     path = tmp_path / "big.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("v", data=np.zeros((400, 1 << 17), "f4"), chunks=(1, 1 << 17), compression=1)
-    token, started = AbortToken(), threading.Event()
-    ended: list[float] = []
+    token, started, aborted = AbortToken(), threading.Event(), threading.Event()
+    reads: list[int] = []
+    ended: list[bool] = []
 
     @native.PreadFunction
     def pread(descriptor: int, target: int, count: int, offset: int) -> int:
+        reads.append(offset)
         started.set()
+        aborted.wait(60)
         return real_pread(descriptor, target, count, offset)
 
     def work() -> None:
         with pytest.raises(Cancelled):
             read(path, "v", token)
-        ended.append(time.monotonic())
+        ended.append(True)
 
     with native.replaced(pread=pread):
         worker = threading.Thread(target=work)
         worker.start()
         assert started.wait(60)
         token.set()
+        aborted.set()
         worker.join(60)
     assert ended
+    assert len(reads) <= threads.decode_threads()  # each thread ends with the chunk it was at
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
