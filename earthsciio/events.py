@@ -3,7 +3,8 @@
 Progress bars, timelines, logs and reports are listeners: callables that take one event. An event carries
 the monotonic time at which it happened (``time.perf_counter`` seconds) and the thread it happened on. A
 listener runs on the thread that emits, so it must be quick and thread-safe; one that raises is dropped
-with a warning and never disturbs the work it watches.
+with a warning and never disturbs the work it watches. Only what is no Exception, such as an interrupt,
+comes out of it on the program's main thread; on any other nobody waits for it, and it is treated alike.
 """
 
 from __future__ import annotations
@@ -162,7 +163,9 @@ class Emitter:
         for listener in self._listeners:
             try:
                 listener(event)
-            except Exception as error:  # noqa: BLE001 - a listener's fault must not become the decode's
+            except BaseException as error:  # a listener's fault must not become the decode's
+                if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+                    raise
                 self._listeners = tuple(other for other in self._listeners if other is not listener)
                 # where warnings are errors, this one must not become the decode's either
                 with contextlib.suppress(EarthSciIOWarning):

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from . import native
 from .abort import AbortToken
+from .changes import Changes
 
 __all__ = ["ChunkKey", "ChunkPool", "Claim", "PoolStats"]
 
@@ -110,13 +111,18 @@ class ChunkPool:
     ----------
     max_bytes : int
         What the chunks may take together, claimed ones included. A chunk that has no room is not kept.
-    lock : threading.Condition, optional
+    lock : threading.RLock, optional
         Protects it. Default: one of its own.
+    changes : Changes, optional
+        Where threads wait for it. Default: its own.
     """
 
-    def __init__(self, max_bytes: int, lock: threading.Condition | None = None) -> None:
+    def __init__(
+        self, max_bytes: int, lock: threading.RLock | None = None, changes: Changes | None = None
+    ) -> None:
         self.max_bytes = max_bytes
-        self._changed = threading.Condition() if lock is None else lock
+        self._lock = threading.RLock() if lock is None else lock
+        self._changes = Changes() if changes is None else changes
         self._entries: dict[Hashable, _Entry] = {}
         self._clock = 0
         self._hits = self._loads = self._evicted = self._nbytes = self._peak = 0
@@ -138,7 +144,7 @@ class ChunkPool:
             In the order of `wanted`. Load what ``loads``, then wait for what ``waits``, never the other way
             round: two requests would wait for each other.
         """
-        with self._changed:
+        with self._lock:
             self._clock += 1
             return [self._claim(key, nbytes, next_use) for key, nbytes in wanted]
 
@@ -183,12 +189,12 @@ class ChunkPool:
 
     def publish(self, claim: Claim, *, shuffled: bool) -> None:
         """Say that a chunk this request had to load is there; the claim stays."""
-        with self._changed:
+        with self._lock:
             entry = self._entries[claim.key]
             entry.ready, entry.shuffled = True, shuffled
             claim.loads = False
             self._loads += 1
-            self._changed.notify_all()
+            self._changes.announce()
 
     def wait(self, claims: Sequence[Claim], abort: AbortToken) -> None:
         """Wait until no other request is loading any of these chunks.
@@ -200,16 +206,19 @@ class ChunkPool:
         Cancelled
             If `abort` is set meanwhile.
         """
-        with self._changed:
-            while any(
-                (entry := self._entries.get(claim.key)) is not None and not entry.ready for claim in claims
-            ):
+        while True:
+            with self._lock:
+                entries = [self._entries.get(claim.key) for claim in claims]
+                if all(entry is None or entry.ready for entry in entries):
+                    return
+                ticket = self._changes.ticket()
+            abort.check()
+            while not ticket.acquire(timeout=_PATIENCE):
                 abort.check()
-                self._changed.wait(_PATIENCE)
 
     def release(self, claims: Sequence[Claim]) -> None:
         """Give claims back; chunks that were to be loaded and are not there are forgotten."""
-        with self._changed:
+        with self._lock:
             for claim in claims:
                 if claim.data is None:
                     continue
@@ -217,15 +226,15 @@ class ChunkPool:
                 entry.pins -= 1
                 if not entry.ready or (entry.next_use == math.inf and not entry.pins):
                     self._drop(claim.key)
-            self._changed.notify_all()
+            self._changes.announce()
 
     def clear(self) -> None:
         """Drop every chunk that nobody claims."""
-        with self._changed:
+        with self._lock:
             for key in [key for key, entry in self._entries.items() if not entry.pins]:
                 self._drop(key)
 
     def stats(self) -> PoolStats:
         """Say what the pool did so far."""
-        with self._changed:
+        with self._lock:
             return PoolStats(self._hits, self._loads, self._evicted, self._nbytes, self._peak)

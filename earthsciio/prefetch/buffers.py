@@ -17,7 +17,17 @@ import numpy as np
 
 from earthsciio.fields import Array, NativeDataset, NativeField
 
-__all__ = ["Lease", "Pool", "Returns", "arrays_of", "footprint", "owner", "seal", "seal_fields"]
+__all__ = [
+    "Lease",
+    "Pool",
+    "Returns",
+    "arrays_of",
+    "footprint",
+    "footprint_of",
+    "owner",
+    "seal",
+    "seal_fields",
+]
 
 
 class Returns:
@@ -127,6 +137,11 @@ def footprint(arrays: Iterable[Array]) -> dict[int, int]:
 def arrays_of(*fields: Mapping[str, NativeField]) -> list[Array]:
     """List the arrays of some fields."""
     return [field.data for named in fields for field in named.values()]
+
+
+def footprint_of(datasets: Iterable[NativeDataset]) -> dict[int, int]:
+    """Give the same of datasets."""
+    return footprint(array for ds in datasets for array in arrays_of(ds.variables, ds.coords))
 
 
 def _seal_array(array: Array) -> Array:

@@ -12,13 +12,14 @@ A record with chunks of its own needs none of this, and pays for a look at a dic
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Hashable, Mapping
-from threading import Condition
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from earthsciio.decode.changes import Changes
 from earthsciio.decode.pool import ChunkKey, ChunkPool
 from earthsciio.records import ChunkSpan, Keep, RecordLayout
 
@@ -47,8 +48,10 @@ class Chunks(ChunkPool):
         Knows which samples are still to be made.
     ledger : Ledger
         Counts the chunks.
-    lock : threading.Condition
+    lock : threading.RLock
         The engine's. :meth:`keep` and what a decode calls take it.
+    changes : Changes
+        The engine's.
     depth : int
         Slots ahead of the cursor that samples are made for.
     make_room : callable
@@ -59,11 +62,12 @@ class Chunks(ChunkPool):
         self,
         held: Holdings,
         ledger: Ledger,
-        lock: Condition,
+        lock: threading.RLock,
+        changes: Changes,
         depth: int,
         make_room: Callable[[int, int], bool],
     ) -> None:
-        super().__init__(ledger.limit, lock)
+        super().__init__(ledger.limit, lock, changes)
         self._held = held
         self._ledger = ledger
         self._depth = depth
@@ -84,7 +88,7 @@ class Chunks(ChunkPool):
 
     def keep(self, item: Item, layout: RecordLayout) -> Keep | None:
         """Say which chunks of a record of `item` to take from the pool, or to leave there. Takes the lock."""
-        with self._changed:
+        with self._lock:
             kept = self._spans()
             needed = {use.span: self._next_use(use.span, making=item) for use in layout.spans}
             spans = frozenset(span for span, slot in needed.items() if slot != NEVER or span in kept)
@@ -137,7 +141,7 @@ class Chunks(ChunkPool):
         slot = NEVER if next_use is None else _slot(next_use)
         if not self._make_room(nbytes, max(slot, self._held.cursor + self._depth)):
             return None
-        reservation = self._ledger.reserve([nbytes], 0, self._changed)
+        reservation = self._ledger.reserve([nbytes], 0, self._lock)
         data = reservation.allocate((nbytes,), np.dtype(np.uint8))
         self._ledger.hold(footprint([data]))
         reservation.close()

@@ -24,6 +24,10 @@ behind a slot that failed nothing is planned or admitted.
 
 The lock is held for bookkeeping only, never during I/O, decoding, a transform or a listener. Tasks that
 were aborted (their token is set) change nothing any more, and count until they end.
+
+An interrupt can cut the consumer short amid the bookkeeping; so can want of memory a worker. The books are
+marked as torn while something is entered. Workers that find them torn leave them alone, and the consumer's
+next call mends them: what was held is forgotten, and the order goes on at the cursor. That costs decodes.
 """
 
 from __future__ import annotations
@@ -34,10 +38,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from earthsciio.decode.abort import AbortToken
-from earthsciio.errors import GroupStateError
+from earthsciio.errors import Cancelled, GroupStateError
 from earthsciio.events import (
     DecodeFinished,
     DecodeStarted,
@@ -48,16 +52,17 @@ from earthsciio.events import (
     Submitted,
 )
 from earthsciio.fields import NativeDataset
-from earthsciio.records import OutputSpec, RecordLayout, RecordRef, RecordSource
+from earthsciio.records import RecordLayout, RecordRef, RecordSource
 
-from .buffers import arrays_of, footprint, seal, seal_fields
-from .chunks import Chunks
-from .holdings import Holdings, RecordUnit, SampleUnit, Unit, record_name
+from .books import Books
+from .buffers import arrays_of, footprint, footprint_of, seal, seal_fields
+from .holdings import Lent, RecordUnit, SampleUnit, Unit, record_name
 from .ledger import Ledger
-from .reuse import NEVER, Candidate, Item, victims
+from .reuse import NEVER, Item
 from .stats import Tally
-from .tasks import Claim, Failure, Fetch, Plan, Settings, Task, forget_frames, transformed
+from .tasks import Claim, Failure, Fetch, Plan, Settings, Task, forget_frames, make_plan, transformed
 from .timeline import Timeline
+from .workers import Switch
 
 __all__ = ["Engine"]
 
@@ -69,22 +74,32 @@ class _OrphanedError(Exception):
 
 
 class Engine:
-    """The working half of a group; its threads know nothing else of it.
+    """The working half of a group.
 
     Methods are called with `lock` held, unless they say otherwise.
+
+    Attributes
+    ----------
+    lock : threading.RLock
+        Taken by ``with`` only, which no interrupt can cut in two.
+    torn : bool
+        Whether something is being entered, or somebody was cut short at that.
     """
 
     def __init__(
         self,
         members: Mapping[str, RecordSource],
         timeline: Timeline,
-        ledger: Ledger,
+        max_bytes: int,
         settings: Settings,
         emitter: Emitter,
     ) -> None:
-        self.lock = threading.Condition()
+        self.lock = threading.RLock()
+        self.switch = Switch()
+        self.changes, self.busy = self.switch.changes, self.switch.busy
+        self.torn = False
         self.timeline = timeline
-        self.ledger = ledger
+        self.max_bytes = max_bytes
         self.settings = settings
         self.emitter = emitter
         self.total = Tally(sorted(members))
@@ -92,11 +107,9 @@ class Engine:
         self.order: tuple[int, ...] | None = None
         self.errors: dict[Item, Failure] = {}
         self.fatal: BaseException | None = None
-        self.closed = False
-        self.busy: set[object] = set()  # what threads are at now, aborted tasks too
         self._members = dict(sorted(members.items()))
-        self._held = Holdings(ledger, timeline, self._dropped)
-        self._chunks = Chunks(self._held, ledger, self.lock, settings.depth, self._make_room_for_chunk)
+        self._use(self._new_books(Ledger(max_bytes), None))
+        self._leaving: frozenset[object] = frozenset()  # tasks of torn books, whose memory is in no account
         self._first_slot = 0
         self._limit = NEVER  # the first slot that failed
         self._plans: dict[Item, Plan] = {}
@@ -118,39 +131,66 @@ class Engine:
     def begin(self, order: tuple[int, ...], cursor: int) -> None:
         """Follow an order from slot `cursor`."""
         self.abort()
-        self.order = order
-        self._held.begin(order, cursor)
-        self._chunks.tidy()
-        self.ledger.collect()
-        self.ledger.restart_peak()
+        self.torn = True
+        self._books.begin(order, cursor)
         self.tally = Tally(list(self._members))
         self.total.begin_order()
         self._first_slot = self._announced = cursor
+        self.order = order  # last: what is cut short has not begun
+        self.changes.announce()
+        self.torn = False
 
     def abort(self) -> None:
         """Forget the order and what was to be done for it; tell what is running to stop."""
+        self.mend()
+        self.torn = True
+        self.order = None
+        self._forget_work()
+        self.fatal = None
+        self._limit = NEVER
+        self.errors.clear()
+        self.changes.announce()
+        self.torn = False
+
+    def mend(self) -> None:
+        """Begin anew at the cursor, with nothing held, if somebody was cut short; what failed has failed."""
+        if not self.torn:
+            return
+        self._forget_work()
+        if not self.settings.threaded:  # it was the consumer itself that was at it
+            self.busy.clear()
+        books = self._new_books(self.ledger.successor(self.max_bytes), self._held.lent())
+        if self.order is not None:
+            books.held.begin(self.order, self.cursor)
+            self._limit = min(
+                (books.held.uses.next(item, self.cursor) for item in self.errors), default=NEVER
+            )
+        self._leaving = frozenset(job for job in self.busy if isinstance(job, Task))
+        self.ledger.close()
+        self._use(books)
+        self.changes.announce()
+        self.torn = False
+
+    def clear(self) -> None:
+        """Let go of all memory."""
+        self.abort()
+        self.torn = True
+        self._books.clear()
+        self.torn = False
+
+    def _forget_work(self) -> None:
         for task in self._tasks.values():
             task.token.set()
         self._fetch_token.set()
         self._fetch_token = AbortToken()
-        self.order = None
-        self.fatal = None
-        self._limit = NEVER
-        for memory in (self.errors, self._tasks, self._plans, self._claims, self._fetched):
+        for memory in (self._tasks, self._plans, self._claims, self._fetched):
             memory.clear()
-        self.lock.notify_all()
 
-    def stop(self) -> None:
-        """Make all threads end soon. Takes the lock."""
-        with self.lock:
-            self.closed = True
-            self.abort()
+    def _new_books(self, ledger: Ledger, lent: Lent | None) -> Books:
+        return Books(ledger, self.timeline, self.lock, self.changes, self.settings.depth, self._dropped, lent)
 
-    def clear(self) -> None:
-        """Let go of all memory."""
-        self._held.clear()
-        self._chunks.clear()
-        self.ledger.close()
+    def _use(self, books: Books) -> None:
+        self._books, self.ledger, self._held, self._chunks = books, books.ledger, books.held, books.chunks
 
     # The consumer's side.
 
@@ -160,28 +200,35 @@ class Engine:
 
     def find_in_hand(self, slot: int) -> None:
         """Hold again what the consumer still has of a slot."""
+        self.torn = True
         for item in self._items(slot):
             if item not in self._tasks and not self._serves(item, slot):
                 self._revive(item, slot)
+        self.torn = False
 
     def failures(self, slot: int) -> dict[str, Failure]:
         """Give what failed of a slot, by member in sorted order."""
         return {item.key: self.errors[item] for item in self._items(slot) if item in self.errors}
 
-    def hand_out(self) -> dict[str, SampleUnit]:
-        """Give the samples of the slot at the cursor, which must all be held, and go past it."""
-        items = list(self._items(self.cursor))
-        taken = {item.key: self._held.samples[item] for item in items}
-        for key, sample in taken.items():
+    def samples(self, slot: int) -> dict[str, SampleUnit]:
+        """Give the samples of a slot, which must all be held."""
+        return {item.key: self._held.samples[item] for item in self._items(slot)}
+
+    def changes_at(self, slot: int, item: Item) -> bool:
+        """Whether the slot before had another sample of the member, or is before the start."""
+        return slot == self._first_slot or self._held.uses.at(item.key, slot - 1) != item
+
+    def hand_out(self, samples: Mapping[str, SampleUnit]) -> None:
+        """Go past the slot at the cursor, of which the consumer has the samples."""
+        for key, sample in samples.items():
             if sample.served:
                 self._count(key, "reused")
             sample.served += 1
-        self._fetched.difference_update(items)
+            self._fetched.discard(sample.item)
         self._held.advance()
         if not self.settings.threaded:  # else a worker tidies up: the consumer has better things to do
-            self._tidy()
-        self.lock.notify_all()
-        return taken
+            self._books.tidy()
+        self.changes.announce()
 
     # What to do next.
 
@@ -190,7 +237,9 @@ class Engine:
 
         It counts as being done from now on, so it must be given to :meth:`run`.
         """
-        self._tidy()
+        self._books.tidy()
+        if not self._leaving.isdisjoint(self.busy):
+            return None
         promised: int | None = 0  # what earlier samples will probably reserve; None: unknown or too much
         seen: set[Item] = set()
         for slot in self._window(self.settings.depth if self.settings.threaded else 1):
@@ -201,7 +250,7 @@ class Engine:
                 if item in self._tasks:
                     continue
                 if self._revive(item, slot):
-                    self.lock.notify_all()
+                    self.changes.announce()
                 elif item not in self._plans:
                     return self._assign(Task(item, slot, self.tally))
             for item in items:
@@ -223,7 +272,7 @@ class Engine:
                 if not (item in self._fetched or item in self._tasks or item in self._held.samples):
                     self._fetched.add(item)
                     fetch = Fetch(item, self._fetch_token)
-                    self.busy.add(fetch)
+                    self.switch.begin(fetch)
                     return fetch
         return None
 
@@ -242,30 +291,17 @@ class Engine:
     def _settled(self, item: Item, slot: int) -> bool:
         return self._serves(item, slot) or item in self.errors
 
-    def _tidy(self) -> None:
-        if self._held.tidy():
-            self._chunks.tidy()
-
     def _assign(self, task: Task) -> Task:
         self._tasks[task.item] = task
-        self.busy.add(task)
+        self.switch.begin(task)
         return task
 
     def _revive(self, item: Item, slot: int) -> bool:
         """Hold a dropped sample that the consumer still has, if there is one and room for it."""
-        datasets = self._held.find_lent(item, len(self.settings.windows[item.key]))
-        if datasets is None or item in self._held.samples:
-            return False
-        marks = _footprint(datasets)
-        nbytes = self.ledger.new_bytes(marks)
-        if not self._make_room(slot, [], nbytes, 0):
-            return False
-        reservation = self.ledger.reserve([], nbytes, self.lock)
-        reservation.hold(marks, datasets)
-        self._held.add(SampleUnit(item, datasets, marks, copied=True, served=1))
-        reservation.close()
-        self._plans.pop(item, None)
-        return True
+        revived = self._books.revive(item, slot, len(self.settings.windows[item.key]))
+        if revived:
+            self._plans.pop(item, None)
+        return revived
 
     def _admit(self, item: Item, slot: int, promised: int) -> Task | None:
         """Reserve what a planned sample needs and claim the records it has to decode, if there is room."""
@@ -276,7 +312,7 @@ class Engine:
             if (item.key, record) not in self._held.records and (item.key, record) not in self._claims
         ]
         sizes = [output.nbytes for record in absent for output in plan.layouts[record].outputs]
-        if not self._make_room(slot, sizes, plan.extra, promised):
+        if not self._books.make_room(slot, sizes, plan.extra, promised):
             return None
         del self._plans[item]
         self._needs[item.key] = sum(layout.nbytes for layout in plan.layouts.values()) + plan.extra
@@ -294,78 +330,55 @@ class Engine:
                 task.claims[record] = self._claims[item.key, record] = Claim()
         return task
 
-    def _make_room(self, slot: int, sizes: list[int], extra: int, promised: int) -> bool:
-        """Make room for a sample of `slot` at the cost of what is needed later; say whether there is.
-
-        `promised` bytes are for samples that come first and have not reserved them yet.
-        """
-        self.ledger.collect()
-        short = self.ledger.shortfall(sizes, extra)
-        if short + promised <= 0:
-            return True
-        if promised:
-            return False
-        # a chunk is of use to the slot too, but never stands in its way
-        alone = slot == self.cursor and not self.ledger.in_flight
-        return self._evict(slot, -1, short, at_least=0 if alone else short)
-
-    def _make_room_for_chunk(self, nbytes: int, slot: int) -> bool:
-        """Make room for a chunk at the cost of what is needed after `slot`; say whether there is."""
-        self.ledger.collect()
-        short = self.ledger.shortfall([], nbytes)
-        return short <= 0 or self._evict(slot, slot, short, at_least=short)
-
-    def _evict(self, slot: int, chunks_slot: int, wanted: int, at_least: int) -> bool:
-        """Let go of what is needed last, and after these slots, if that frees enough."""
-        candidates: list[Candidate[Any]] = [
-            *self._held.evictable(slot),
-            *self._chunks.evictable(chunks_slot),
-        ]
-        chosen, freed = victims(candidates, self.ledger.holders, wanted)
-        if freed < at_least:
-            return False
-        candidates.clear()
-        while chosen:
-            self._drop(chosen.pop(0))  # nothing here may refer to it when its memory is collected
-        self.ledger.collect()
-        return True
-
-    def _drop(self, what: Any) -> None:
-        if isinstance(what, RecordUnit | SampleUnit):
-            self._held.drop(what)
-        else:
-            self._chunks.evict(what)
-
     # Doing it.
 
-    def work(self) -> None:
-        """Be a worker until the group is closed. Called without the lock."""
-        self._live(self.next_task, self.run)
+    def work(self) -> threading.Lock | None:
+        """Do one task, or give a ticket for when there may be one. Called without the lock."""
+        return self._turn(self.next_task, self.run)
 
-    def read_ahead(self) -> None:
-        """Be the thread that fetches ahead until the group is closed. Called without the lock."""
-        self._live(self.next_fetch, self._fetch)
+    def read_ahead(self) -> threading.Lock | None:
+        """Fetch for one sample, or give a ticket for when there may be one. Called without the lock."""
+        return self._turn(self.next_fetch, self._fetch)
+
+    def step(self) -> bool:
+        """Do one task on the consumer's own thread; say whether there was one. Called without the lock."""
+        try:
+            with self.lock:
+                self.torn = True
+                task = self.next_task()
+                self.torn = False
+            if task is not None:
+                self.run(task)
+        except BaseException:
+            self.torn = True  # wherever it was
+            with self.lock:
+                self.mend()
+            raise
+        return task is not None
 
     def run(self, task: Task) -> None:
         """Do a task. Called without the lock; only the consumer's own interrupt comes out of it."""
         began = perf_counter()
-        result: Plan | SampleUnit | Exception
+        result: Plan | SampleUnit | Exception | None = None
         try:
-            result = self._make_plan(task) if task.plan is None else self._produce(task, task.plan)
+            if task.plan is None:
+                result = make_plan(self._members, self.timeline, self.settings, task.item, task.token)
+            else:
+                result = self._produce(task, task.plan)
         except _OrphanedError:
-            assert task.plan is not None
             result = task.plan  # it decodes the record itself, once there is room for that
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the take that needs it
             forget_frames(error)
             result = error
         except BaseException as error:
             if not self.settings.threaded:
-                self._settle(task, None, began)
+                self.torn = True  # it may have been hit amid an entry
                 raise
             forget_frames(error)
             result = GroupStateError(f"a worker was hit by {error!r}", member=task.item.key)
             result.__cause__ = error
-        self._settle(task, result, began)
+        finally:
+            self._settle(task, result, began)
 
     def flush(self) -> None:
         """Tell listeners what happened under the lock. Called without it."""
@@ -373,53 +386,29 @@ class Engine:
             while True:
                 self.emitter(self._outbox.popleft())
 
-    def _live(self, next_job: Callable[[], J | None], do: Callable[[J], None]) -> None:
-        """Do one job after the other. What hits it outside of one ends the take; the next start mends it."""
-        while not self.closed:
+    def _turn(self, next_job: Callable[[], J | None], do: Callable[[J], None]) -> threading.Lock | None:
+        """Do one job or give a ticket. What goes wrong outside of a job ends the take; a start mends it."""
+        job: J | None = None
+        ticket: threading.Lock | None = None
+        try:
+            with self.lock:
+                if not self.torn and self.fatal is None:
+                    self.torn = True
+                    job = next_job()
+                    self.torn = False
+                if job is None:
+                    ticket = self.changes.ticket()
             try:
-                self._do_one(next_job, do)
-            except BaseException as error:  # noqa: BLE001 - the take that waits raises it
-                with self.lock:
-                    self.fatal = error
-                    self.lock.notify_all()
-                    while self.fatal is not None and not self.closed:
-                        self.lock.wait()
-
-    def _do_one(self, next_job: Callable[[], J | None], do: Callable[[J], None]) -> None:
-        # in a frame of its own: a thread that waits must not refer to the sample it made last
-        with self.lock:
-            job = next_job()
-            if job is None and not self.closed:
-                self.lock.wait()
-        self.flush()
-        if job is not None:
-            do(job)
+                self.flush()
+            finally:
+                if job is not None:
+                    do(job)
             self.flush()
-
-    def _make_plan(self, task: Task) -> Plan:
-        key, anchor = task.item
-        source, windows = self._members[key], self.settings.windows[key]
-        resolved = source.resolve(self.timeline.anchors[key][anchor], task.token)
-        layouts: dict[RecordRef, RecordLayout] = {}
-        for record in resolved.records:
-            task.token.check()
-            if record not in layouts:
-                layouts[record] = source.measure(record, windows)
-        behind = [layouts[record] for record in resolved.records]
-        assembled = source.assembly_nbytes(resolved, behind)
-        return Plan(resolved, layouts, assembled, self._transformed_nbytes(key, behind))
-
-    def _transformed_nbytes(self, key: str, behind: list[RecordLayout]) -> int:
-        if self.settings.transform is None:
-            return 0
-        declared = getattr(self.settings.transform, "output_nbytes", None)
-        if declared is None:
-            return sum(layout.nbytes for layout in behind)
-        outputs: dict[int, list[OutputSpec]] = {}
-        for layout in behind:
-            for output in layout.outputs:
-                outputs.setdefault(output.window, []).append(output)
-        return sum(int(declared(key, tuple(specs))) for specs in outputs.values())
+        except BaseException as error:  # noqa: BLE001 - the take that waits raises it
+            forget_frames(error)
+            self.fatal = error
+            self.changes.announce()
+        return ticket
 
     def _produce(self, task: Task, plan: Plan) -> SampleUnit:
         assert task.reservation is not None
@@ -445,7 +434,7 @@ class Engine:
                 for result in results
             )
         copied = plan.assembled > 0 or transform is not None
-        return SampleUnit(task.item, datasets, _footprint(datasets), copied, until)
+        return SampleUnit(task.item, datasets, footprint_of(datasets), copied, until)
 
     def _decode(self, task: Task, record: RecordRef, layout: RecordLayout) -> None:
         """Decode a record that `task` has claimed, and give it to all that wait for it."""
@@ -482,6 +471,9 @@ class Engine:
         )
         marks = footprint(arrays_of(*decoded.fields, *decoded.coords))
         with self.lock:
+            if self.torn:
+                raise Cancelled("its group was interrupted")
+            self.torn = True
             takers = (task, *self._end_claim(task, record).waiting)
             for taker in takers:
                 taker.give(decoded, marks)
@@ -490,49 +482,61 @@ class Engine:
             if task.slot <= self._limit and not task.token.is_set():
                 last_slot = max(taker.slot for taker in takers)
                 self._held.add(RecordUnit(key, decoded, layout, marks, last_slot))
+            self.torn = False
         finished(layout.nbytes)
 
     def _end_claim(self, task: Task, record: RecordRef) -> Claim:
         claim = task.claims.pop(record)
         if not task.token.is_set():  # claims of an aborted order are forgotten, and may have been made anew
-            del self._claims[task.item.key, record]
-        self.lock.notify_all()
+            self._claims.pop((task.item.key, record), None)
+        self.changes.announce()
         return claim
 
     def _wait_for_inputs(self, task: Task, plan: Plan) -> None:
         """Wait for the records that others decode."""
-        with self.lock:
-            while any(record not in task.inputs for record in plan.layouts):
+        while True:
+            with self.lock:
+                if all(record in task.inputs for record in plan.layouts):
+                    return
                 task.token.check()
                 if task.failed is not None:
                     raise task.failed
                 if task.orphaned:
                     raise _OrphanedError
-                began = perf_counter()
-                self.lock.wait()
-                task.waited += perf_counter() - began
+                ticket = self.changes.ticket()
+            began = perf_counter()
+            ticket.acquire()
+            task.waited += perf_counter() - began
 
     def _settle(self, task: Task, result: Plan | SampleUnit | Exception | None, began: float) -> None:
         """End a task: keep what came of it, and let go of what it held. Takes the lock."""
         with self.lock:
-            item, aborted = task.item, task.token.is_set()
-            seconds = perf_counter() - began - task.waited
-            for tally in (task.tally, self.total):
-                tally.worked(item.key, seconds, first=task.slot == self._first_slot)
-            for record in list(task.claims):  # those it didn't come to
-                for waiting in self._end_claim(task, record).waiting:
-                    waiting.orphaned = True
-            if isinstance(result, SampleUnit) and task.reservation is not None:
-                task.reservation.hold(result.footprint, result)
-            if not aborted:
-                del self._tasks[item]
-                self._keep(task, result)
-            if task.reservation is not None:
-                task.reservation.close()
-                task.reservation = None
-            task.inputs.clear()
-            self.busy.discard(task)
-            self.lock.notify_all()
+            try:
+                if not self.torn:
+                    self.torn = True
+                    self._enter(task, result, perf_counter() - began - task.waited)
+                    self.torn = False
+            finally:
+                self.busy.discard(task)
+                self.changes.announce()
+
+    def _enter(self, task: Task, result: Plan | SampleUnit | Exception | None, seconds: float) -> None:
+        for tally in (task.tally, self.total):
+            tally.worked(task.item.key, seconds, first=task.slot == self._first_slot)
+        for record in list(task.claims):  # those it didn't come to
+            for waiting in self._end_claim(task, record).waiting:
+                waiting.orphaned = True
+        reservation, task.reservation = task.reservation, None
+        if reservation is not None and reservation.ledger is not self.ledger:
+            reservation = None  # of books that were torn
+        if isinstance(result, SampleUnit) and reservation is not None:
+            reservation.hold(result.footprint, result)
+        if not task.token.is_set():
+            del self._tasks[task.item]
+            self._keep(task, result)
+        if reservation is not None:
+            reservation.close()
+        task.inputs.clear()
 
     def _keep(self, task: Task, result: Plan | SampleUnit | Exception | None) -> None:
         item = task.item
@@ -564,7 +568,7 @@ class Engine:
             if failed is not None and not fetch.token.is_set():
                 self.tally.fetches_failed += 1
                 self.total.fetches_failed += 1
-            self.lock.notify_all()
+            self.changes.announce()
         self._emit(lambda: FetchedAhead(key=key, anchor=anchor, seconds=seconds, error=failed))
 
     # Telling.
@@ -593,7 +597,3 @@ class Engine:
     def _emit(self, event: Callable[[], Event]) -> None:
         if self.emitter:
             self.emitter(event())
-
-
-def _footprint(datasets: tuple[NativeDataset, ...]) -> dict[int, int]:
-    return footprint(array for ds in datasets for array in arrays_of(ds.variables, ds.coords))

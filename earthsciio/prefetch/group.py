@@ -25,13 +25,12 @@ from earthsciio.selection import Window, parse_selection
 
 from .engine import Engine
 from .holdings import SampleUnit
-from .ledger import Ledger
 from .orders import Order, OrderLike, as_index, as_order
 from .samples import EpochSample, Sample
 from .stats import Stats, Tally
 from .tasks import Failure, Settings, Transform
 from .timeline import Clip, Timeline, as_clip, check_members, lay_out
-from .workers import Crew
+from .workers import Crew, serve
 
 if TYPE_CHECKING:
     from earthsciio.fields import Time
@@ -91,8 +90,10 @@ class PrefetchGroup:
 
     Notes
     -----
-    :meth:`start`, :meth:`take` and :meth:`cancel` are called from one thread, the others from any.
-    Nothing is opened and no thread started before :meth:`start`.
+    :meth:`start`, :meth:`take` and :meth:`cancel` are called from one thread, the others from any; those
+    three not from a transform, a listener or a signal handler amid one of them. Nothing is opened and no
+    thread started before :meth:`start`. An interrupt (Ctrl-C) comes out of what it hits: a :meth:`take`
+    then has taken nothing, and a :meth:`start` that did not return has started all of its order or none.
 
     Examples
     --------
@@ -155,8 +156,11 @@ class PrefetchGroup:
         self._engine: Engine | None = None
         self._crew: Crew | None = None
         self._closed = False
+        self._making = threading.RLock()  # the engine
+        self._turn = threading.Lock()  # held while the consumer starts, takes or cancels
         self._consumer: int | None = None  # the thread that takes
-        self._last_anchor: dict[str, int] = {}  # of each member's sample returned last
+        self._manned = False  # whether the threads that the order needs were started
+        self._handed: tuple[int, EpochSample] | None = None  # a slot's, until take has returned it
 
     # What there is.
 
@@ -207,16 +211,18 @@ class PrefetchGroup:
         self._check_caller()
         spelled = as_order(order, len(self._laid_out().boundaries))
         slot = _first_slot(spelled, from_, at)
-        engine = self._started()
-        with engine.lock:
-            self._last_anchor.clear()
-            engine.begin(spelled.epochs, slot)
-        self._emit(OrderStarted, slots=len(spelled), first=slot)
-        if self._crew is not None and self._settings.threaded:
-            for number in range(self._workers):
-                self._crew.ensure(f"worker-{number}", engine.work)
-        if self._crew is not None and self._settings.fetch_ahead:
-            self._crew.ensure("fetch", engine.read_ahead)
+        try:
+            with self._turn:
+                engine = self._started()
+                with engine.lock:
+                    if self._closed:
+                        raise _closed()
+                    self._handed, self._manned = None, False
+                    engine.begin(spelled.epochs, slot)
+                self._emit(OrderStarted, slots=len(spelled), first=slot)
+                self._man(engine)
+        finally:
+            self._end_if_closed()
 
     def take(self, k: int) -> EpochSample:
         """Give the samples of epoch `k`, the next of the order; waits until they are decoded.
@@ -248,26 +254,15 @@ class PrefetchGroup:
         engine = self._engine
         if engine is None:
             raise GroupStateError("no order: start() one first")
-        began = perf_counter()
-        with engine.lock:
-            while not self._there(engine, k):
-                if self._settings.threaded:
-                    engine.lock.wait()
-                else:
-                    self._do_next(engine, k)
-            slot, now = engine.cursor, perf_counter()
-            failures = engine.failures(slot)
-            samples = {} if failures else self._samples(engine.timeline, engine.hand_out())
-            for tally in (engine.tally, engine.total):
-                tally.waited(now - began)
-                if not failures:
-                    tally.taken(now)
-        engine.flush()
-        self._emit(Waited, epoch=k, seconds=now - began)
-        if failures:
-            _raise(failures)
-        self._emit(Taken, epoch=k, slot=slot)
-        return EpochSample(k, samples)
+        try:
+            with self._turn:
+                if not self._manned:  # the start was interrupted
+                    self._man(engine)
+                epoch = self._take(engine, k)
+        finally:
+            self._end_if_closed()
+        self._handed = None
+        return epoch
 
     def ready(self, k: int) -> bool:
         """Tell whether epoch `k` is decoded, or has failed, where the order needs it next. Doesn't wait.
@@ -299,22 +294,39 @@ class PrefetchGroup:
             Whether to wait until they have stopped.
         """
         self._check_caller()
-        if self._engine is not None:
-            with self._engine.lock:
-                self._engine.abort()
-                while wait and self._engine.busy:
-                    self._engine.lock.wait()
-            self._engine.flush()
+        engine = self._engine
+        if engine is None:
+            return
+        try:
+            with self._turn:
+                with engine.lock:
+                    self._handed = None
+                    engine.abort()
+                while wait:
+                    with engine.lock:
+                        if not engine.busy or engine.switch.closed:
+                            break
+                        ticket = engine.changes.ticket()
+                    ticket.acquire()
+                engine.flush()
+        finally:
+            self._end_if_closed()
 
     def close(self) -> None:
-        """Cancel, end the threads, and let go of all memory. Samples handed out stay valid."""
-        self._closed = True
-        if self._engine is not None and self._crew is not None and not self._is_forked:
-            self._crew.stop()
-            self._crew.join()
-            with self._engine.lock:
-                self._engine.clear()
-            self._engine.flush()
+        """Cancel, end the threads, and let go of all memory. Samples handed out stay valid.
+
+        From a transform, a listener, or a signal handler amid another call it does not wait: all that comes
+        of the group's work is discarded, and the call amid which it happens does the rest.
+        """
+        if self._is_forked:  # there is nothing to end, and its locks may be held for ever
+            self._closed = True
+            return
+        with self._making:
+            self._closed = True
+        if self._engine is not None:
+            self._engine.switch.flip()
+            if not self._is_at_work():
+                self._end_if_closed()
 
     def stats(self, total: bool = False) -> Stats:
         """Give figures since the last :meth:`start`, or since construction (`total`)."""
@@ -346,14 +358,44 @@ class PrefetchGroup:
         return self._timeline
 
     def _started(self) -> Engine:
-        if self._engine is None:
-            engine = Engine(
-                self._members, self._laid_out(), Ledger(self._max_bytes), self._settings, self._emitter
-            )
-            self._engine, self._crew = engine, Crew(engine.stop)
-            # a group that was forgotten ends its threads too; they know the engine, not the group
-            weakref.finalize(self, self._crew.stop).atexit = False
-        return self._engine
+        with self._making:
+            if self._closed:
+                raise _closed()
+            if self._engine is None:
+                engine = Engine(
+                    self._members, self._laid_out(), self._max_bytes, self._settings, self._emitter
+                )
+                self._crew = Crew(engine.switch.flip)
+                # a group that was forgotten ends its threads too; idle ones know neither it nor the engine
+                weakref.finalize(self, self._crew.stop).atexit = False
+                self._engine = engine
+            return self._engine
+
+    def _man(self, engine: Engine) -> None:
+        """Start the threads that don't run yet."""
+        assert self._crew is not None
+        if self._settings.threaded:
+            for number in range(self._workers):
+                self._crew.ensure(f"worker-{number}", serve, weakref.ref(engine), engine.switch, Engine.work)
+        if self._settings.fetch_ahead:
+            self._crew.ensure("fetch", serve, weakref.ref(engine), engine.switch, Engine.read_ahead)
+        self._manned = True
+
+    def _end_if_closed(self) -> None:
+        """Do what closing takes; again, if it was cut short."""
+        if self._closed and self._engine is not None and self._crew is not None:
+            self._engine.switch.flip()
+            self._crew.join()
+            with self._engine.lock:
+                self._handed = None
+                self._engine.clear()
+            self._engine.flush()
+
+    def _is_at_work(self) -> bool:
+        """Whether the calling thread is amid the group's work, so that waiting for that would never end."""
+        if self._crew is not None and self._crew.is_current():
+            return True
+        return self._consumer == threading.get_ident() and self._turn.locked()
 
     @property
     def _is_forked(self) -> bool:
@@ -375,10 +417,59 @@ class PrefetchGroup:
             self._consumer = me
         if self._consumer != me:
             raise GroupStateError("start, take and cancel of a group are called from one thread")
+        if self._turn.locked():
+            raise GroupStateError(
+                "start, take and cancel can't be called amid one another",
+                hint="Don't call them from a transform, a listener or a signal handler",
+            )
+
+    def _take(self, engine: Engine, k: int) -> EpochSample:
+        began = perf_counter()
+        while True:
+            ticket = None
+            with engine.lock:
+                if self._handed is not None and not engine.switch.closed:
+                    slot, epoch = self._handed
+                    if engine.cursor == slot + 1 and epoch.epoch == k:
+                        return epoch  # the take of it was interrupted
+                slot = self._next_slot(engine, k)
+                if self._there(engine, slot, k):
+                    now = perf_counter()
+                    failures = engine.failures(slot)
+                    units = {} if failures else engine.samples(slot)
+                    break
+                if self._settings.threaded:
+                    ticket = engine.changes.ticket()
+            if ticket is not None:
+                ticket.acquire()
+            elif not engine.step():
+                raise GroupStateError("nothing is left to do, but the epoch is not there", epoch=k)
+        engine.flush()
+        self._emit(Waited, epoch=k, seconds=now - began)
+        if failures:
+            with engine.lock:
+                for tally in (engine.tally, engine.total):
+                    tally.waited(now - began)
+            _raise(failures)
+        self._emit(Taken, epoch=k, slot=slot)
+        epoch = EpochSample(k, self._samples(engine, units, slot))
+        with engine.lock:  # last: a take that is cut short before has moved nothing, and after is remembered
+            if engine.switch.closed:
+                raise _closed()
+            engine.mend()
+            self._handed = slot, epoch
+            engine.torn = True
+            for tally in (engine.tally, engine.total):
+                tally.waited(now - began)
+                tally.taken(now)
+            engine.hand_out(units)
+            engine.torn = False
+        return epoch
 
     def _next_slot(self, engine: Engine, k: int) -> int:
-        if engine.closed:
+        if engine.switch.closed:
             raise _closed()
+        engine.mend()
         if engine.order is None:
             raise GroupStateError("no order: start() one first")
         slot = engine.cursor
@@ -394,9 +485,8 @@ class PrefetchGroup:
             )
         return slot
 
-    def _there(self, engine: Engine, k: int) -> bool:
-        """Tell whether epoch `k`, which must be the next, can be handed out or has failed."""
-        slot = self._next_slot(engine, k)
+    def _there(self, engine: Engine, slot: int, k: int) -> bool:
+        """Tell whether `slot`, which is that of epoch `k`, can be handed out or has failed."""
         engine.find_in_hand(slot)
         if engine.settled(slot):
             return True
@@ -406,28 +496,15 @@ class PrefetchGroup:
             ) from engine.fatal
         return False
 
-    def _do_next(self, engine: Engine, k: int) -> None:
-        """Do a part of the next epoch's work on the consumer's own thread."""
-        task = engine.next_task()
-        if task is None:
-            raise GroupStateError("nothing is left to do, but the epoch is not there", epoch=k)
-        engine.lock.release()
-        try:
-            engine.run(task)
-        finally:
-            engine.lock.acquire()
-
-    def _samples(self, timeline: Timeline, units: Mapping[str, SampleUnit]) -> dict[str, Sample]:
-        samples = {}
-        for key, unit in units.items():
-            anchor = unit.item.anchor
-            samples[key] = Sample(
+    def _samples(self, engine: Engine, units: Mapping[str, SampleUnit], slot: int) -> dict[str, Sample]:
+        return {
+            key: Sample(
                 data=unit.datasets if self._windowed else unit.datasets[0],
-                anchor=timeline.anchors[key][anchor],
-                changed=self._last_anchor.get(key) != anchor,
+                anchor=engine.timeline.anchors[key][unit.item.anchor],
+                changed=engine.changes_at(slot, unit.item),
             )
-            self._last_anchor[key] = anchor
-        return samples
+            for key, unit in units.items()
+        }
 
     def _emit(self, kind: type[Event], **what: Any) -> None:
         if self._emitter:

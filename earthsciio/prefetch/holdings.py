@@ -34,6 +34,8 @@ __all__ = ["Holdings", "RecordUnit", "SampleUnit", "Unit"]
 #: Anchors that are made of the same records: member and number.
 Kind: TypeAlias = Item
 RecordKey: TypeAlias = tuple[str, RecordRef]
+#: What was handed out: by item and Window.
+Lent: TypeAlias = "WeakValueDictionary[tuple[Item, int], NativeDataset]"
 
 
 @dataclass(slots=True, eq=False)
@@ -141,16 +143,24 @@ class Holdings:
         Names anchors.
     on_drop : callable
         Told of every unit dropped, and whether the order needs it again.
+    lent : weakref.WeakValueDictionary, optional
+        What was handed out by others of the group; see :meth:`lent`.
     """
 
-    def __init__(self, ledger: Ledger, timeline: Timeline, on_drop: Callable[[Unit, bool], None]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        timeline: Timeline,
+        on_drop: Callable[[Unit, bool], None],
+        lent: Lent | None = None,
+    ) -> None:
         self.records: dict[RecordKey, RecordUnit] = {}
         self.samples: dict[Item, SampleUnit] = {}
         self._of_kind: dict[Kind, dict[Item, SampleUnit]] = {}  # the same, by kind
         self._ledger = ledger
         self._timeline = timeline
         self._on_drop = on_drop
-        self._lent: WeakValueDictionary[tuple[Item, int], NativeDataset] = WeakValueDictionary()
+        self._lent: Lent = WeakValueDictionary() if lent is None else lent
         self._takers = _Takers()
         self._due: dict[
             int, dict[Unit, None]
@@ -245,10 +255,14 @@ class Holdings:
             del alike[unit.item]
             if not alike:
                 del self._of_kind[self._kind(unit.item)]
-            if unit.served and unit.until is None:
-                for window, dataset in enumerate(unit.datasets):
-                    self._lent[unit.item, window] = dataset
+            self._lend(unit)
         self._on_drop(unit, needed)
+
+    def lent(self) -> Lent:
+        """Give what was handed out and can come again. Changes nothing else, whatever state this is in."""
+        for sample in list(self.samples.values()):
+            self._lend(sample)
+        return self._lent
 
     def find_lent(self, item: Item, n_windows: int) -> tuple[NativeDataset, ...] | None:
         """Give a sample that was dropped here, but is held by the consumer."""
@@ -296,6 +310,11 @@ class Holdings:
             self.drop(unit)
 
     # Inside.
+
+    def _lend(self, sample: SampleUnit) -> None:
+        if sample.served and sample.until is None:
+            for window, dataset in enumerate(sample.datasets):
+                self._lent[sample.item, window] = dataset
 
     def _units(self) -> Iterable[Unit]:
         return [*self.samples.values(), *self.records.values()]

@@ -9,8 +9,8 @@ locks; the engine's lock protects it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
-from threading import Condition
 from typing import Any
 
 import numpy as np
@@ -107,7 +107,7 @@ class Ledger:
         """
         return self._held + self._reserved + sum(sizes) + extra - self.limit
 
-    def reserve(self, sizes: Iterable[int], extra: int, lock: Condition) -> Reservation:
+    def reserve(self, sizes: Iterable[int], extra: int, lock: threading.RLock) -> Reservation:
         """Reserve arrays of these sizes, and `extra` bytes.
 
         Idle blocks of these sizes are set aside for it, others that stand in its way are freed.
@@ -121,6 +121,12 @@ class Ledger:
         self._note()
         self.collect()  # what came back just before that found room that is gone now
         return Reservation(self, nbytes, blocks, lock)
+
+    def successor(self, limit: int) -> Ledger:
+        """Give an empty account that goes on with the peaks of this one."""
+        ledger = Ledger(limit)
+        ledger.peak, ledger.peak_ever = self.peak, self.peak_ever
+        return ledger
 
     def close(self) -> None:
         """Free idle blocks and keep none from now on."""
@@ -147,11 +153,11 @@ class Reservation:
     Everything allocated counts until :meth:`close`, whether or not the decode keeps it.
     """
 
-    __slots__ = ("_blocks", "_held", "_keep", "_ledger", "_lock", "left")
+    __slots__ = ("_blocks", "_held", "_keep", "_lock", "ledger", "left")
 
-    def __init__(self, ledger: Ledger, nbytes: int, blocks: list[Array], lock: Condition) -> None:
+    def __init__(self, ledger: Ledger, nbytes: int, blocks: list[Array], lock: threading.RLock) -> None:
         self.left = nbytes
-        self._ledger = ledger
+        self.ledger = ledger
         self._blocks = blocks
         self._lock = lock
         self._held: list[dict[int, int]] = []
@@ -165,7 +171,7 @@ class Reservation:
             if dtype.hasobject or nbytes == 0:
                 array: Array = np.empty(shape, dtype)
             else:
-                array = Lease(self._block(nbytes), self._ledger.pool.returns).array(shape, dtype)
+                array = Lease(self._block(nbytes), self.ledger.pool.returns).array(shape, dtype)
             who, nbytes = owner(array)
             self.hold({id(who): nbytes}, who)
         return array
@@ -175,28 +181,28 @@ class Reservation:
 
         What nobody has counted yet comes out of what was reserved.
         """
-        spent = min(self._ledger.new_bytes(footprint), self.left)
+        spent = min(self.ledger.new_bytes(footprint), self.left)
         self.left -= spent
         self._held.append(dict(footprint))
         self._keep.append(keep)
-        self._ledger.hold(footprint, spent)
+        self.ledger.hold(footprint, spent)
 
     def close(self) -> None:
         """Give back what was not used, and stop counting the rest for the task."""
         for footprint in self._held:
-            self._ledger.release(footprint)
+            self.ledger.release(footprint)
         self._held.clear()
         self._keep.clear()
-        self._ledger.give_back(self.left)
+        self.ledger.give_back(self.left)
         self.left = 0
         for block in self._blocks:
-            self._ledger.pool.give(block)
+            self.ledger.pool.give(block)
         self._blocks.clear()
-        self._ledger.in_flight -= 1
+        self.ledger.in_flight -= 1
 
     def _block(self, nbytes: int) -> Array:
         for i, block in enumerate(self._blocks):
             if block.nbytes == nbytes:
                 return self._blocks.pop(i)
-        idle = self._ledger.pool.take([nbytes])
+        idle = self.ledger.pool.take([nbytes])
         return idle[0] if idle else np.empty(nbytes, np.uint8)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from earthsciio.decode.abort import AbortToken
 from earthsciio.fields import NativeDataset
-from earthsciio.records import DecodedRecord, RecordLayout, RecordRef, Resolved
+from earthsciio.records import (
+    DecodedRecord,
+    OutputSpec,
+    RecordLayout,
+    RecordRef,
+    RecordSource,
+    Resolved,
+)
 
 from .ledger import Reservation
 from .reuse import Item
@@ -19,6 +26,8 @@ from .stats import Tally
 if TYPE_CHECKING:
     from earthsciio.fields import Time
     from earthsciio.selection import Window
+
+    from .timeline import Timeline
 
 __all__ = [
     "Claim",
@@ -29,6 +38,7 @@ __all__ = [
     "Task",
     "Transform",
     "forget_frames",
+    "make_plan",
     "transformed",
 ]
 
@@ -128,6 +138,39 @@ class Settings:
     fetch_ahead: int
     threaded: bool
     transform: Transform | None
+
+
+def make_plan(
+    members: Mapping[str, RecordSource],
+    timeline: Timeline,
+    settings: Settings,
+    item: Item,
+    token: AbortToken,
+) -> Plan:
+    """Find the records behind the sample of an anchor, and measure them."""
+    source, windows = members[item.key], settings.windows[item.key]
+    resolved = source.resolve(timeline.anchors[item.key][item.anchor], token)
+    layouts: dict[RecordRef, RecordLayout] = {}
+    for record in resolved.records:
+        token.check()
+        if record not in layouts:
+            layouts[record] = source.measure(record, windows)
+    behind = [layouts[record] for record in resolved.records]
+    assembled = source.assembly_nbytes(resolved, behind)
+    return Plan(resolved, layouts, assembled, _transformed_nbytes(settings.transform, item.key, behind))
+
+
+def _transformed_nbytes(transform: Transform | None, key: str, behind: list[RecordLayout]) -> int:
+    if transform is None:
+        return 0
+    declared = getattr(transform, "output_nbytes", None)
+    if declared is None:
+        return sum(layout.nbytes for layout in behind)
+    outputs: dict[int, list[OutputSpec]] = {}
+    for layout in behind:
+        for output in layout.outputs:
+            outputs.setdefault(output.window, []).append(output)
+    return sum(int(declared(key, tuple(specs))) for specs in outputs.values())
 
 
 def forget_frames(error: BaseException) -> None:

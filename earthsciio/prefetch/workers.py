@@ -3,26 +3,112 @@
 The threads are daemons, so that they can't keep the interpreter alive. But a daemon that is inside C code
 when the interpreter goes away takes the process down or hangs it, so at exit every crew is told to stop
 and given a moment: running decodes look at their abort word more often than that.
+
+A thread with nothing to do refers to nothing of its group: a group that nobody refers to is collected, in
+whatever circle of transforms, listeners and tracebacks it stands, and that flips the :class:`Switch`.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeVar
 
-__all__ = ["Crew"]
+from earthsciio.decode.abort import AbortToken
+from earthsciio.decode.changes import Changes
+
+__all__ = ["Crew", "Switch", "serve"]
 
 #: Seconds that exit waits for threads in all; they need 0.2 s unless they are inside code that can't stop.
 EXIT_PATIENCE: Final = 2.0
 
+#: Seconds to wait for a thread of which it is unknown whether it will begin.
+_DOUBT: Final = 1.0
+
+E = TypeVar("E")
+
 _crews: weakref.WeakSet[Crew] = weakref.WeakSet()
 _numbers = itertools.count()
+
+
+class Job(Protocol):
+    """Something that threads do."""
+
+    @property
+    def token(self) -> AbortToken:
+        """Aborts it."""
+        ...
+
+
+class Switch:
+    """Ends the work of a group. Flipping it takes no lock: that may happen on any thread, at any moment.
+
+    Attributes
+    ----------
+    closed : bool
+        Whether it was flipped.
+    busy : set
+        What is being done now, aborted or not.
+    changes : Changes
+        Where those wait who have nothing to do.
+    """
+
+    __slots__ = ("busy", "changes", "closed")
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.busy: set[Job] = set()
+        self.changes = Changes()
+
+    def begin(self, job: Job) -> None:
+        """Note that a job is being done."""
+        self.busy.add(job)
+        if self.closed:
+            job.token.set()
+
+    def flip(self) -> None:
+        """Make all threads end soon. Does not block, and may be cut short and called again."""
+        self.closed = True  # first: a job that begins now sees it, or is seen
+        for job in list(self.busy):
+            job.token.set()
+        self.changes.end()
+
+
+def serve(engine: Callable[[], E | None], switch: Switch, turn: Callable[[E], threading.Lock | None]) -> None:
+    """Be a thread of an engine, of which it knows only how to find it, as long as there is one.
+
+    Parameters
+    ----------
+    engine : weakref.ref
+        Finds it.
+    switch : Switch
+        Ends this.
+    turn : callable
+        Does one thing, or gives a ticket for when there may be something to do.
+    """
+    while not switch.closed:
+        here = engine()
+        if here is None:
+            return
+        ticket = turn(here)
+        del here
+        if ticket is not None:
+            ticket.acquire()
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    thread: threading.Thread
+    running: threading.Lock = field(default_factory=threading.Lock)  # held while it may run
+    begun: bool = False
+    sure: bool = False  # whether it has begun or will; an interrupt may leave that unknown
 
 
 class Crew:
@@ -38,16 +124,47 @@ class Crew:
         self._stop = stop
         self._pid = os.getpid()
         self._number = next(_numbers)
-        self._threads: dict[str, threading.Thread] = {}
+        self._lock = threading.RLock()
+        self._by_name: dict[str, _Member] = {}
+        self._members: list[_Member] = []  # those that were replaced, too
+        self._over = False
         _crews.add(self)
 
-    def ensure(self, name: str, target: Callable[[], None]) -> None:
-        """Start a thread of that name unless it is running."""
-        thread = self._threads.get(name)
-        if thread is None or not thread.is_alive():
-            thread = threading.Thread(target=target, name=f"prefetch-{self._number}-{name}", daemon=True)
-            self._threads[name] = thread
-            thread.start()
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """Those that were started and not joined."""
+        return [member.thread for member in list(self._members)]
+
+    def ensure(self, name: str, target: Callable[..., None], *args: object) -> None:
+        """Start a thread of that name unless it is running; none once the crew was joined."""
+        with self._lock:
+            known = self._by_name.get(name)
+            if known is not None and known.running.locked() and (known.begun or known.sure):
+                return
+            if self._over:
+                return
+
+            def run() -> None:
+                try:
+                    with self._lock:  # if it was not sure, it may have been replaced
+                        member.begun = self._by_name.get(name) is member
+                    if member.begun:
+                        target(*args)
+                finally:
+                    member.running.release()
+
+            title = f"prefetch-{self._number}-{name}"
+            member = _Member(threading.Thread(target=run, name=title, daemon=True))
+            member.running.acquire()
+            self._members.append(member)
+            self._by_name[name] = member
+            try:
+                member.thread.start()
+                member.sure = True
+            except BaseException as error:
+                if isinstance(error.__context__, KeyboardInterrupt):  # it waits by a Condition
+                    raise error.__context__ from None
+                raise
 
     @property
     def forked(self) -> bool:
@@ -59,11 +176,41 @@ class Crew:
         if not self.forked:
             self._stop()
 
+    def is_current(self) -> bool:
+        """Whether the calling thread is one of it."""
+        return threading.current_thread() in self.threads
+
     def join(self, until: float | None = None) -> None:
         """Wait for the threads to end, but not past the time `until` (``time.monotonic``)."""
-        for thread in self._threads.values():
-            if thread is not threading.current_thread():
-                thread.join(None if until is None else max(0.0, until - time.monotonic()))
+        with self._lock:
+            self._over = True
+            members = list(self._members)
+        for member in members:
+            if member.thread is threading.current_thread():
+                continue
+            left = None if until is None else max(0.0, until - time.monotonic())
+            if not (member.sure or member.begun):
+                self._forget(member)  # first: it is waited for once, however often that is interrupted
+                _ended(member, _DOUBT if left is None else left)
+            # not Thread.join alone: when it is interrupted, Python 3.11 takes the thread for ended
+            elif _ended(member, left):
+                member.thread.join()
+                self._forget(member)
+
+    def _forget(self, member: _Member) -> None:
+        with contextlib.suppress(ValueError):  # somebody else joined it
+            self._members.remove(member)
+
+
+def _ended(member: _Member, seconds: float | None) -> bool:
+    """Wait for a thread to be through with its work; say whether it is."""
+    if seconds is None:
+        with member.running:
+            return True
+    if member.running.acquire(timeout=seconds):
+        member.running.release()
+        return True
+    return False
 
 
 def _stop_all(crews: Iterable[Crew], patience: float) -> None:

@@ -252,8 +252,8 @@ def quiet(group: PrefetchGroup, *sources: FakeSource) -> None:
     assert crew is not None
     for _ in range(20_000):
         with engine.lock:
-            alive = [thread for thread in crew._threads.values() if thread.is_alive()]
-            waiting = len(engine.lock._waiters)  # those notified have left
+            alive = [thread for thread in crew.threads if thread.is_alive()]
+            waiting = engine.changes.waiting  # those that were called have left
             if waiting + sum(source.blocked for source in sources) >= len(alive):
                 return
         threading.Event().wait(0.001)

@@ -128,7 +128,7 @@ def test_idle_blocks_serve_their_own_size_only():
 @given(st.data())
 def test_the_ledger_is_the_sum_of_what_is_held_reserved_and_idle(data):
     """Random reservations, allocations, holds and deaths, against plain sums."""
-    ledger, lock = Ledger(10**4), threading.Condition()
+    ledger, lock = Ledger(10**4), threading.RLock()
     open_ones: list = []
     outside: list = []
     for _ in range(data.draw(st.integers(0, 25))):
@@ -163,7 +163,7 @@ def test_the_ledger_is_the_sum_of_what_is_held_reserved_and_idle(data):
 
 
 def test_arrays_of_objects_and_empty_ones_are_counted_but_not_pooled():
-    ledger, lock = Ledger(1000), threading.Condition()
+    ledger, lock = Ledger(1000), threading.RLock()
     reservation = ledger.reserve([24, 0], 0, lock)
     strings = reservation.allocate((3,), np.dtype(object))
     empty = reservation.allocate((0, 5), F8)
@@ -177,7 +177,7 @@ def test_arrays_of_objects_and_empty_ones_are_counted_but_not_pooled():
 
 
 def test_idle_blocks_never_pass_what_the_group_has_held():
-    ledger, lock = Ledger(10**6), threading.Condition()
+    ledger, lock = Ledger(10**6), threading.RLock()
     kept = []
     for _ in range(10):  # a consumer that keeps everything the group made, one at a time
         reservation = ledger.reserve([800], 0, lock)

@@ -141,6 +141,8 @@ def test_a_download_is_given_up_at_cancel_and_close(tmp_path, monkeypatch, end, 
     with PrefetchGroup({"v": source}, depth=1, fetch_ahead=fetch_ahead) as group:
         group.start("forward")
         assert Endless.started.wait(60)
+        threads = group._crew.threads
         if end == "cancel":
             group.cancel(wait=True)  # or hangs, and the watchdog says so
-    assert not [thread for thread in group._crew._threads.values() if thread.is_alive()]
+    assert threads
+    assert not [thread for thread in threads if thread.is_alive()]

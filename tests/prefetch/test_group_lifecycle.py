@@ -198,7 +198,7 @@ def quiet_consumer(group) -> None:
     """Return when the consumer waits in take beside the group's idle threads."""
     for _ in range(20_000):
         with group._engine.lock:
-            if len(group._engine.lock._waiters) >= 2:  # the thread that reads ahead, and the consumer
+            if group._engine.changes.waiting >= 2:  # the thread that reads ahead, and the consumer
                 return
         threading.Event().wait(0.001)
     raise AssertionError("the consumer never waited")
