@@ -23,13 +23,19 @@ __all__ = ["Changes"]
 
 
 class Changes:
-    """Where threads wait for the next change."""
+    """Where threads wait for the next change.
 
-    __slots__ = ("_ended", "_tickets")
+    Attributes
+    ----------
+    ended : bool
+        Whether nobody waits any more.
+    """
+
+    __slots__ = ("_tickets", "ended")
 
     def __init__(self) -> None:
         self._tickets: dict[threading.Lock, None] = {}
-        self._ended = False
+        self.ended = False
 
     @property
     def waiting(self) -> int:
@@ -41,7 +47,7 @@ class Changes:
         ticket = threading.Lock()
         ticket.acquire()
         self._tickets[ticket] = None
-        if self._ended:
+        if self.ended:
             self.announce()
         return ticket
 
@@ -54,5 +60,5 @@ class Changes:
 
     def end(self) -> None:
         """From now on nobody waits."""
-        self._ended = True
+        self.ended = True
         self.announce()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from earthsciio.errors import DeclarationError, GroupStateError, OrderError, SelectionError, Unsupported
 from earthsciio.events import Emitter, Event, Listener, OrderStarted, Taken, Waited
+from earthsciio.forks import new_lock, new_rlock
 from earthsciio.memory import default_max_bytes
 from earthsciio.records import RecordSource
 from earthsciio.selection import Window, parse_selection
@@ -156,8 +157,8 @@ class PrefetchGroup:
         self._engine: Engine | None = None
         self._crew: Crew | None = None
         self._closed = False
-        self._making = threading.RLock()  # the engine
-        self._turn = threading.Lock()  # held while the consumer starts, takes or cancels
+        self._making = new_rlock(self, "_making")  # the engine
+        self._turn = new_lock(self, "_turn")  # held while the consumer starts, takes or cancels
         self._consumer: int | None = None  # the thread that takes
         self._manned = False  # whether the threads that the order needs were started
         self._handed: tuple[int, EpochSample] | None = None  # a slot's, until take has returned it

@@ -23,6 +23,7 @@ from typing import Final, Protocol, TypeVar
 
 from earthsciio.decode.abort import AbortToken
 from earthsciio.decode.changes import Changes
+from earthsciio.forks import new_rlock
 
 __all__ = ["Crew", "Switch", "serve"]
 
@@ -106,7 +107,7 @@ def serve(engine: Callable[[], E | None], switch: Switch, turn: Callable[[E], th
 @dataclass(slots=True, eq=False)
 class _Member:
     thread: threading.Thread
-    running: threading.Lock = field(default_factory=threading.Lock)  # held while it may run
+    end: Changes = field(default_factory=Changes)  # ended when it is through with its work
     begun: bool = False
     sure: bool = False  # whether it has begun or will; an interrupt may leave that unknown
 
@@ -124,7 +125,7 @@ class Crew:
         self._stop = stop
         self._pid = os.getpid()
         self._number = next(_numbers)
-        self._lock = threading.RLock()
+        self._lock = new_rlock(self)
         self._by_name: dict[str, _Member] = {}
         self._members: list[_Member] = []  # those that were replaced, too
         self._over = False
@@ -139,7 +140,7 @@ class Crew:
         """Start a thread of that name unless it is running; none once the crew was joined."""
         with self._lock:
             known = self._by_name.get(name)
-            if known is not None and known.running.locked() and (known.begun or known.sure):
+            if known is not None and not known.end.ended and (known.begun or known.sure):
                 return
             if self._over:
                 return
@@ -151,11 +152,10 @@ class Crew:
                     if member.begun:
                         target(*args)
                 finally:
-                    member.running.release()
+                    member.end.end()
 
             title = f"prefetch-{self._number}-{name}"
             member = _Member(threading.Thread(target=run, name=title, daemon=True))
-            member.running.acquire()
             self._members.append(member)
             self._by_name[name] = member
             try:
@@ -188,29 +188,18 @@ class Crew:
         for member in members:
             if member.thread is threading.current_thread():
                 continue
-            left = None if until is None else max(0.0, until - time.monotonic())
+            seconds = -1.0 if until is None else max(0.0, until - time.monotonic())
             if not (member.sure or member.begun):
                 self._forget(member)  # first: it is waited for once, however often that is interrupted
-                _ended(member, _DOUBT if left is None else left)
+                member.end.ticket().acquire(timeout=_DOUBT if until is None else seconds)
             # not Thread.join alone: when it is interrupted, Python 3.11 takes the thread for ended
-            elif _ended(member, left):
+            elif member.end.ticket().acquire(timeout=seconds):
                 member.thread.join()
                 self._forget(member)
 
     def _forget(self, member: _Member) -> None:
         with contextlib.suppress(ValueError):  # somebody else joined it
             self._members.remove(member)
-
-
-def _ended(member: _Member, seconds: float | None) -> bool:
-    """Wait for a thread to be through with its work; say whether it is."""
-    if seconds is None:
-        with member.running:
-            return True
-    if member.running.acquire(timeout=seconds):
-        member.running.release()
-        return True
-    return False
 
 
 def _stop_all(crews: Iterable[Crew], patience: float) -> None:
