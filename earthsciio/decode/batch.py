@@ -132,6 +132,7 @@ class Batch:
         part = Batch(
             self.tasks, np.ascontiguousarray(self.items[indices]), self.chunks[indices], self.tables,
             self.encoded_nbytes, self.decoded_nbytes, self.spare_nbytes, _singles(len(indices)),
+            keep_alive=self.keep_alive,
         )  # fmt: skip
         try:
             run(part)

@@ -5,14 +5,19 @@ its own job, unless it is the main thread: that one only waits, since signals ar
 else. Helpers join whichever job has the fewest threads. What a thread needs to work, its buffers
 and its decompressor, is a :class:`Workspace`; there are as many as threads may work, so taking one is also
 what keeps the number down. Helpers are daemons, and told to stop when the interpreter exits.
+
+The main thread may be interrupted anywhere (Ctrl-C), again and again. So it takes the lock only by ``with``,
+which nothing cuts in two, and waits without it; and a job keeps alive all memory that it is about, so that a
+helper writes to no other's, even if nobody could wait for it to end.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +28,7 @@ from earthsciio.errors import Cancelled, DeclarationError
 from . import jit, native
 from . import tables as t
 from .batch import Batch
+from .changes import Changes
 
 __all__ = ["decode_threads", "default_decode_threads", "run_batch", "set_decode_threads"]
 
@@ -96,7 +102,7 @@ class _Job:
     abort: npt.NDArray[np.int32]
     threads: int = 0
     error: BaseException | None = None
-    lasting: list[Any] = field(default_factory=list)
+    lasting: Any = None  # what the row refers to beside the batch
 
     @property
     def address(self) -> int:
@@ -120,32 +126,28 @@ class _Job:
 
 class _Pool:
     def __init__(self) -> None:
-        self.changed = threading.Condition()
+        self.lock = threading.RLock()
+        self.changes = Changes()
         self.limit = 0  # not settled yet
         self.working = 0
         self.idle: list[Workspace] = []
         self.jobs: list[_Job] = []
-        self.helpers: list[threading.Thread] = []
+        self.helpers: dict[int, threading.Thread] = {}
         self.closing = False
 
     def run(self, job: _Job) -> None:
         """See a job through; the calling thread works on it too, unless it is the main thread."""
         works = threading.current_thread() is not threading.main_thread()
-        with self.changed:
-            if self.closing:
-                raise Cancelled("the interpreter is exiting")
-            self.limit = self.limit or default_decode_threads()
-            self.jobs.append(job)
-            self._start_helpers(min(self.limit, len(job.batch.gangs)) - works)
-            self.changed.notify_all()
         try:
-            with self.changed:
-                while job.has_work():
-                    if works and self.working < self.limit:
-                        self._work(job)
-                    else:
-                        self._ask_for_turn(job)
-                        self.changed.wait(_LOOK_S)  # nobody notifies when an abort word is set
+            with self.lock:
+                if self.closing:
+                    raise Cancelled("the interpreter is exiting")
+                self.limit = self.limit or default_decode_threads()
+                self.jobs.append(job)
+                self._start_helpers(min(self.limit, len(job.batch.gangs)) - works)
+                self.changes.announce()
+            while (ticket := self._take_part(job, works)) is not None:
+                ticket.acquire(timeout=_LOOK_S)  # nobody announces that an abort word is set
         except BaseException:
             job.stop()
             raise
@@ -154,29 +156,49 @@ class _Pool:
         if job.error is not None:
             raise job.error
 
+    def _take_part(self, job: _Job, works: bool) -> threading.Lock | None:
+        """Work on a job until there is nothing to do on it now, and give a ticket; None when it is done."""
+        with self.lock:
+            while job.has_work():
+                if not works or self.working >= self.limit:
+                    self._ask_for_turn(job)
+                    return self.changes.ticket()
+                self._work(job)
+        return None
+
     def _leave(self, job: _Job) -> None:
         """Wait until no thread writes to the job's memory any more, whatever interrupts."""
         interrupt: BaseException | None = None
-        with self.changed:
-            while job.threads:
-                try:
-                    self.changed.wait()
-                except BaseException as error:  # noqa: BLE001 - raised again below
-                    interrupt = error
-                    job.stop()
-            self.jobs.remove(job)
-            self.changed.notify_all()
+        while True:
+            try:
+                with self.lock:
+                    if not job.threads:
+                        self._forget_done()
+                        self.changes.announce()
+                        break
+                    ticket = self.changes.ticket()
+                ticket.acquire()
+            except BaseException as error:  # noqa: BLE001 - raised again below
+                interrupt = error
+                job.stop()
         if interrupt is not None:
             raise interrupt
 
+    def _forget_done(self) -> None:
+        """Forget the jobs on which nobody works any more; one may have been left behind by an interrupt."""
+        self.jobs = [job for job in self.jobs if job.threads or job.has_work()]
+
     def _work(self, job: _Job) -> None:
-        """Decode chunks of a job. The lock is held on entry and on return, not in between."""
+        """Decode chunks of a job. The lock is held on entry and on return, not in between.
+
+        Not for the main thread: an interrupt would find the lock neither held nor free.
+        """
         self.working += 1
         job.threads += 1
         workspace = self.idle.pop() if self.idle else None
         if job.control == t.YIELD:
             job.batch.shared[t.CONTROL] = t.GO
-        self.changed.release()
+        self.lock.release()
         try:
             if workspace is None:
                 workspace = Workspace()
@@ -187,12 +209,13 @@ class _Pool:
             job.error = job.error or error
             job.stop()
         finally:
-            self.changed.acquire()
+            self.lock.acquire()
             if workspace is not None:
                 self.idle.append(workspace)
             self.working -= 1
             job.threads -= 1
-            self.changed.notify_all()
+            self._forget_done()
+            self.changes.announce()
 
     def _ask_for_turn(self, job: _Job) -> None:
         """Make a job with several threads let go of them, if this one has none."""
@@ -208,39 +231,48 @@ class _Pool:
         return min(waiting, key=lambda job: job.threads)
 
     def _start_helpers(self, wanted: int) -> None:
-        while len(self.helpers) < wanted:
-            name = f"earthsciio-decode-{len(self.helpers)}"
-            helper = threading.Thread(target=self._help, name=name, args=(len(self.helpers),), daemon=True)
-            self.helpers.append(helper)
-            helper.start()
+        for number in range(wanted):
+            known = self.helpers.get(number)
+            if known is None or not known.is_alive():  # an interrupt may have kept it from starting
+                name = f"earthsciio-decode-{number}"
+                helper = threading.Thread(target=self._help, name=name, args=(number,), daemon=True)
+                self.helpers[number] = helper
+                helper.start()
 
     def _help(self, number: int) -> None:
-        with self.changed:
-            while not self.closing and number < self.limit:
+        while True:
+            with self.lock:
+                if self.closing or number >= self.limit:
+                    return
                 job = self._pick()
                 if job is None:
-                    self.changed.wait()
+                    ticket = self.changes.ticket()
                 else:
                     self._work(job)
+            if job is None:
+                ticket.acquire()
+            del job  # a thread that waits keeps no memory of others alive
 
     def set_limit(self, limit: int) -> None:
-        with self.changed:
+        with self.lock:
             self.limit = limit
-            del self.helpers[limit:]  # they see that their number is too high, and end
+            for number in [number for number in self.helpers if number >= limit]:
+                del self.helpers[number]  # it sees that its number is too high, and ends
             del self.idle[limit:]
-            self.changed.notify_all()
+            self.changes.announce()
 
     def close(self) -> None:
         """End the helpers; what is being decoded is abandoned."""
-        with self.changed:
+        with self.lock:
             self.closing = True
             for job in self.jobs:
                 job.error = job.error or Cancelled("the interpreter is exiting")
                 job.stop()
-            self.changed.notify_all()
-            helpers = list(self.helpers)
+            self.changes.announce()
+            helpers = list(self.helpers.values())
         for helper in helpers:
-            helper.join(timeout=5.0)
+            with contextlib.suppress(RuntimeError):  # it never started
+                helper.join(timeout=5.0)
 
 
 _pool = _Pool()
@@ -287,7 +319,7 @@ def run_batch(batch: Batch, table: npt.NDArray[np.int64], descriptor: int, abort
         If a thread can't have its buffers.
     """
     if len(batch.items):
-        _pool.run(_Job(batch, batch.job_row(table, descriptor, abort, go_on), abort))
+        _pool.run(_Job(batch, batch.job_row(table, descriptor, abort, go_on), abort, lasting=table))
 
 
 def decode_threads() -> int:
