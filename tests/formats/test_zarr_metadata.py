@@ -27,7 +27,7 @@ RUBBISH = (
     b"", b"{", b"[]", b"null", b"5", b'"x"', b"{}", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 100_000,
     b'{"shape": ' + b"9" * 5000 + b"}",
 )  # fmt: skip
-GONE = object()
+GONE = "(the key is gone)"
 
 
 def store(path: Path, kind: str) -> Path:
