@@ -32,6 +32,8 @@ MpiRun = Callable[..., "subprocess.CompletedProcess[str]"]
 def pytest_configure(config: pytest.Config) -> None:
     # not "mpi": where pytest-mpi is installed, it skips those unless pytest itself runs under mpiexec
     config.addinivalue_line("markers", "mpiexec: starts a real mpiexec")
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in the background of a script
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # no launcher may refuse to put more ranks than cores on a small machine; the Open MPI ones are off by default
