@@ -90,9 +90,9 @@ def bracket(first: FileTruth, index: int, second: FileTruth, following: int) -> 
     fields = {n: stacked(n, array, other.fields[n], field=True) for n, array in one.fields.items()}
     coords = {n: stacked(n, array, other.coords[n], field=False) for n, array in one.coords.items()}
     stamps = (*one.stamps, *other.stamps)
-    if first.dated_by not in fields:
-        seconds = [cftime.date2num(stamp, _SECONDS, stamp.calendar) for stamp in stamps]
-        coords[first.dated_by] = (first.time_dim,), np.array(seconds, dtype="f8")
+    seconds = [cftime.date2num(stamp, _SECONDS, stamp.calendar) for stamp in stamps]
+    named = fields if first.dated_by in fields else coords  # spec: V7.2
+    named[first.dated_by] = (first.time_dim,), np.array(seconds, dtype="f8")
     return Expected(fields, coords, stamps)
 
 
