@@ -11,7 +11,7 @@ import os
 import stat
 from typing import Final
 
-__all__ = ["NOT_REGULAR", "open_regular", "read_regular", "special_kind"]
+__all__ = ["NOT_REGULAR", "kind_of", "open_regular", "read_regular", "special_kind"]
 
 #: The error numbers that say that a path is no regular file (and no link to one).
 NOT_REGULAR: Final = frozenset({errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.ELOOP})
@@ -43,7 +43,7 @@ def open_regular(path: str | os.PathLike[str]) -> int:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             code = errno.EISDIR if stat.S_ISDIR(mode) else errno.ENODEV
-            raise OSError(code, f"not a regular file but a {_kind(mode)}", str(path))
+            raise OSError(code, f"not a regular file but a {_name_of(mode)}", str(path))
     except BaseException:
         os.close(descriptor)
         raise
@@ -65,11 +65,15 @@ def read_regular(path: str | os.PathLike[str], limit: int) -> bytes:
 def special_kind(path: str | os.PathLike[str]) -> str | None:
     """Return what is at a path, in a word, unless that is a regular file, a directory, or nothing."""
     try:
-        mode = os.stat(path).st_mode  # noqa: PTH116
+        return kind_of(os.stat(path).st_mode)  # noqa: PTH116
     except (OSError, ValueError):
         return None
-    return None if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else _kind(mode)
 
 
-def _kind(mode: int) -> str:
+def kind_of(mode: int) -> str | None:
+    """Return what a file of this ``st_mode`` is, in a word, unless it is a regular file or a directory."""
+    return None if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else _name_of(mode)
+
+
+def _name_of(mode: int) -> str:
     return next((name for is_kind, name in _KINDS if is_kind(mode)), "something else")

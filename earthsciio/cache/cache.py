@@ -31,7 +31,7 @@ from earthsciio.errors import (
 from earthsciio.events import Emitter, Fetched, Listener, Substituted
 from earthsciio.forks import abandon, in_child, new_lock
 from earthsciio.registry import Registry
-from earthsciio.regular import special_kind
+from earthsciio.regular import kind_of
 
 from .absence import AbsenceNotes, is_path_absent, says_absent
 from .auth import Auth
@@ -534,11 +534,10 @@ def _offline_by_environment() -> bool:
 
 def _in_place(path: str, checksum: str | None = None) -> CacheEntry:
     local = Path(path).expanduser()
-    if (special := special_kind(local)) is not None:
-        raise TransportError(f"not a regular file but a {special}", file=local)
     try:
-        size = local.stat().st_size
-        wrong = checksum is not None and sha256_file(local) != parse_checksum(checksum)
+        status = local.stat()
+        special = kind_of(status.st_mode)
+        wrong = special is None and checksum is not None and sha256_file(local) != parse_checksum(checksum)
     except FileNotFoundError as error:
         kind = SourceNotFound if is_path_absent(str(local)) else SourceUnclear
         raise kind("there is no such local file", file=local) from error
@@ -546,9 +545,11 @@ def _in_place(path: str, checksum: str | None = None) -> CacheEntry:
         raise TransportError(f"the local file can't be read: {error.strerror}", file=local) from error
     except ValueError as error:  # a zero byte, or half a surrogate pair
         raise TransportError(f"not a path: {error}", file=local) from None
+    if special is not None:
+        raise TransportError(f"not a regular file but a {special}", file=local)
     if wrong:
         raise IntegrityError("the bytes do not have the declared checksum", file=local, declared=checksum)
-    return CacheEntry(cache_key(path), local, Manifest(url=path, bytes=size), "hit")
+    return CacheEntry(cache_key(path), local, Manifest(url=path, bytes=status.st_size), "hit")
 
 
 def _is_old(last_modified: str | None) -> bool:

@@ -25,17 +25,21 @@ DATA = random.Random(1).randbytes(150_000) + bytes(range(256)) * 600
 OPEN = FilePeriod(end=None)
 
 
+def packed_by_gzip(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)  # the names of tests are the same in every process
+
+
 def raw_deflate(data: bytes) -> bytes:
     packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     return packer.compress(data) + packer.flush()
 
 
 PACKED = {
-    "gzip": gzip.compress(DATA),
-    "x-gzip": gzip.compress(DATA[:1000]) + gzip.compress(DATA[1000:]),
+    "gzip": packed_by_gzip(DATA),
+    "x-gzip": packed_by_gzip(DATA[:1000]) + packed_by_gzip(DATA[1000:]),
     "deflate": zlib.compress(DATA),
     "Deflate": raw_deflate(DATA),
-    "deflate, gzip": gzip.compress(zlib.compress(DATA)),
+    "deflate, gzip": packed_by_gzip(zlib.compress(DATA)),
 }
 
 
@@ -123,23 +127,25 @@ def test_an_encoded_body_that_stops_early_is_never_a_file(server, cache, encodin
     assert cache.fetch(url).path.read_bytes() == DATA  # once more, and it came whole
 
 
-@pytest.mark.parametrize("framing", FRAMINGS)
 @pytest.mark.parametrize(
-    ("encoding", "body"),
+    ("encoding", "body", "framing"),
     [
-        ("gzip", PACKED["gzip"] + b"and more"),
-        ("gzip", PACKED["gzip"][:-8] + bytes(8)),
-        ("gzip", PACKED["gzip"] + b"\x1f\x8b\x08"),
-        ("gzip", DATA),
-        ("gzip", b""),
-        ("deflate", PACKED["deflate"] + b"and more"),
-        ("deflate", PACKED["deflate"][:-4] + bytes(4)),
-        ("deflate", b"\x78"),
+        (encoding, body, framing)
+        for encoding, body in (
+            ("gzip", PACKED["gzip"] + b"and more"),
+            ("gzip", PACKED["gzip"][:-8] + bytes(8)),
+            ("gzip", PACKED["gzip"] + b"\x1f\x8b\x08"),
+            ("gzip", DATA),
+            ("gzip", b""),
+            ("deflate", PACKED["deflate"] + b"and more"),
+            ("deflate", PACKED["deflate"][:-4] + bytes(4)),
+            ("deflate", b"\x78"),
+        )
+        for framing in FRAMINGS
+        if body or framing is not whole  # an announced empty body is an empty file
     ],
 )
 def test_a_body_that_is_not_what_its_encoding_says_is_an_error(server, cache, encoding, body, framing):
-    if framing is whole and not body:
-        pytest.skip("an announced empty body is an empty file")
     server.faults["/a.nc"].extend([saying(body, {"Content-Encoding": encoding}, framing)] * 9)
     with pytest.raises(TransportError, match="encoding"):
         cache.fetch(server.url("/a.nc"))

@@ -72,20 +72,40 @@ def sweep(n: int, **mode) -> int:
     return interrupt.count
 
 
-# spec: G2.7
-@pytest.mark.parametrize(
-    ("mode", "stride"),
-    [({"workers": 0}, 29), ({"workers": 1, "depth": 1}, 11), ({"workers": 2, "depth": 2}, 11)],
-    ids=["synchronous", "a worker", "two workers"],
-)
-def test_an_interrupt_loses_nothing_wherever_it_lands(mode, stride, monkeypatch):
-    dropped = []  # Python itself drops an interrupt that lands in a finalizer, and says so
+MODES = {
+    "synchronous": {"workers": 0},
+    "a worker": {"workers": 1, "depth": 1},
+    "two workers": {"workers": 2, "depth": 2},
+}
+
+
+@pytest.fixture
+def dropped(monkeypatch) -> list[type]:
+    """Interrupts that land in a finalizer: Python itself drops them, and says so."""
+    dropped = []
     monkeypatch.setattr(sys, "unraisablehook", lambda report: dropped.append(report.exc_type))
     monkeypatch.setattr(threading, "_limbo", {})  # where it leaves threads whose start was interrupted
-    places = sweep(10**9, **mode)
+    return dropped
+
+
+# spec: G2.7
+@pytest.mark.parametrize(("name", "stride"), list(zip(MODES, (29, 11, 11), strict=True)))
+def test_an_interrupt_loses_nothing_wherever_it_lands(name, stride, dropped):
+    places = sweep(10**9, **MODES[name])
     assert places > 30 * stride
     for n in range(1, places, stride):
-        sweep(n, **mode)
+        sweep(n, **MODES[name])
+    assert set(dropped) <= {KeyboardInterrupt}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", MODES)
+def test_an_interrupt_loses_nothing_at_any_place(name, dropped):
+    places = sweep(10**9, **MODES[name])
+    for n in range(1, places + 1):
+        sweep(n, **MODES[name])
+    print(f"{name}: interrupted at each of {places} places")
     assert set(dropped) <= {KeyboardInterrupt}
 
 
