@@ -76,7 +76,8 @@ class Lease:
         }
 
     def __del__(self) -> None:
-        self._returns.put(self._block)
+        if hasattr(self, "_returns"):  # an interrupt may have kept it from being made
+            self._returns.put(self._block)
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Lay an array over the block; the block lives as long as the array or any view of it."""
