@@ -37,7 +37,9 @@ _PLACEABLE = "iuf"
 #: Bytes of a cache line: more chunks need not be placed together.
 _LINE = 64
 #: Bytes of decoded chunks that a thread may have side by side, and share of the output that all may have.
-_GANG_NBYTES, _GANG_SHARE = 32 << 20, 4
+_GANG_NBYTES, _GANG_SHARE = 40 << 20, 3
+#: Bytes from which on outputs are written past the caches, which would not keep them and lose all else.
+_STREAMED_NBYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,6 +212,7 @@ class _Builder:
         for number, task in enumerate(self.tasks):
             self._add(number, task)
         items, chunks = _stack(self.items, t.ITEM_COLUMNS), _stack(self.chunks, t.MAX_RANK)
+        self._refuse_impossible(items)
         # the largest first, so that no thread is left alone with one at the end; else in storage order
         order = np.lexsort((items[:, t.OFFSET], -items[:, t.RAW]))
         items, chunks = np.ascontiguousarray(items[order]), chunks[order]
@@ -290,6 +293,8 @@ class _Builder:
         gangs: list[tuple[int, int]] = []
         for first, count in zip(starts.tolist(), np.diff(starts, append=len(items)).tolist(), strict=True):
             pieces = -(-count // int(most[first]))
+            if pieces > 1:  # as many for one thread as for another
+                pieces = min(-(-pieces // self.threads) * self.threads, count)
             cuts = [first + count * piece // pieces for piece in range(pieces + 1)]
             gangs += [(begin, end - begin) for begin, end in itertools.pairwise(cuts)]
         return np.array(gangs, dtype=np.int64)
@@ -324,6 +329,7 @@ class _Builder:
             writes += step.op != t.OP_FLETCHER and not deferred
             self.programs.append([step.op, step.bit, step.argument, routine])
         self.spare |= writes > 1
+        row[t.STREAMED] = sum(out.nbytes for out in task.request.outs) > _STREAMED_NBYTES
 
     def _pairs(
         self, boxes: Sequence[tuple[int, Axes]], shape: Sequence[int], lengths: tuple[int, ...]
@@ -353,9 +359,13 @@ class _Builder:
                 inner //= counts[axis]
                 coordinates = np.fromiter(axes[axis], dtype=np.int64, count=counts[axis])
                 first = self._add_parts(axes[axis])
-                at = np.arange(total) // inner % counts[axis]
-                chunks[:, axis] = coordinates[at]
-                placements[:, t.PARTS + axis] = first + at
+                if counts[axis] > 1:
+                    at = np.arange(total) // inner % counts[axis]
+                    chunks[:, axis] = coordinates[at]
+                    placements[:, t.PARTS + axis] = first + at
+                else:
+                    chunks[:, axis] = coordinates
+                    placements[:, t.PARTS + axis] = first
                 numbers = numbers * grid[axis] + chunks[:, axis]
             found.append((numbers, chunks, placements))
         if not found:
@@ -384,16 +394,10 @@ class _Builder:
         items[:, t.RAW] = located.sizes if encoded.pieces else encoded.chunk_nbytes
         absent = located.offsets == ABSENT
         if fill:
-            absent = np.ones_like(absent)
+            absent[:] = True
         elif encoded.inline is not None:
             items[:, t.KIND] = t.RESIDENT
             items[:, t.ADDRESS] = _address(encoded.inline) + located.offsets
-        else:
-            # what the file can't hold is not read, and no memory asked for it: an empty chunk is an error
-            outside = located.offsets + located.sizes > self.file_size
-            items[outside, t.SIZE] = 0
-            impossible = items[:, t.RAW] > float(task.program.expansion) * items[:, t.SIZE] + 1024
-            items[impossible & ~absent & ~outside, t.KIND] = t.IMPOSSIBLE
         if absent.any():
             element = np.frombuffer(encoded.fill.ljust(8, b"\0"), dtype=np.int64).copy()
             self.keep_alive.append(element)
@@ -407,6 +411,15 @@ class _Builder:
         placements[:, t.OUT] += first_out
         self.placements.append(placements)
         self.placed += len(placements)
+
+    def _refuse_impossible(self, items: Integers) -> None:
+        """Mark what the file can't hold: it is not read, and no memory is asked for it."""
+        stored = items[:, t.KIND] == t.STORED
+        outside = stored & (items[:, t.OFFSET] + items[:, t.SIZE] > self.file_size)
+        items[outside, t.SIZE] = 0  # an empty chunk is an error
+        expansion = np.array([task.program.expansion for task in self.tasks], dtype=np.float64)
+        impossible = items[:, t.RAW] > expansion[items[:, t.ARRAY]] * items[:, t.SIZE] + 1024
+        items[stored & impossible & ~outside, t.KIND] = t.IMPOSSIBLE
 
 
 def _singles(count: int) -> Integers:

@@ -15,7 +15,7 @@ import numpy as np
 from numba import carray, cfunc, types
 
 from . import tables as t
-from .intrinsics import byteswap, compiled, pointer
+from .intrinsics import byteswap, compiled, pointer, turn_tile4, turn_tile8
 
 __all__ = ["make_converter", "make_loader", "make_scatterer", "make_verifier"]
 
@@ -253,16 +253,31 @@ def make_scatterer(width: int, version: int) -> Any:
         the rows first, which are the nearer ones.
     """
     word = np.dtype(f"u{width}")
+    side = 32 // width  # of a tile that is turned in registers
 
     def scatter(target: int, source: int, row_stride: int, col_stride: int, rows: int, cols: int) -> int:
         if version == 0:
             return 1
         block = carray(pointer(source), rows * cols, word)
-        if row_stride == width:
+        if row_stride == width and width >= 4 and rows >= side and cols >= side:
+            # the last tile of each axis overlaps the one before
+            for first_row in range(0, rows, side):
+                row = min(first_row, rows - side)
+                for first_col in range(0, cols, side):
+                    col = min(first_col, cols - side)
+                    into, out_of = (
+                        target + row * width + col * col_stride,
+                        source + (row * cols + col) * width,
+                    )
+                    if width == 4:
+                        turn_tile4(into, col_stride, out_of, cols * width)
+                    else:
+                        turn_tile8(into, col_stride, out_of, cols * width)
+        elif row_stride == width:
             for c in range(cols):
-                into = carray(pointer(target + c * col_stride), rows, word)
+                column = carray(pointer(target + c * col_stride), rows, word)
                 for r in range(rows):
-                    into[r] = block[r * cols + c]
+                    column[r] = block[r * cols + c]
         else:
             for c in range(cols):
                 for r in range(rows):

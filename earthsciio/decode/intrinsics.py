@@ -24,6 +24,7 @@ __all__ = [
     "call_verifier",
     "compiled",
     "copy_bytes",
+    "drain",
     "errno_location",
     "fetch_add",
     "foreign",
@@ -33,6 +34,9 @@ __all__ = [
     "pointer",
     "pread",
     "put",
+    "stream_line",
+    "turn_tile4",
+    "turn_tile8",
 ]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -195,6 +199,91 @@ def put(typingctx: Any, row: Any, column: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen
+
+
+_LINE = ir.VectorType(_i64, 8)
+
+
+@_instruction
+def stream_line(typingctx: Any, target: Any, source: Any) -> Any:
+    """Copy 64 bytes to an address that is a multiple of 64, past the caches."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        into, out_of = (builder.inttoptr(arg, _LINE.as_pointer()) for arg in args)
+        line = builder.load(out_of)
+        line.align = 8
+        store = builder.store(line, into)
+        store.align = 64
+        store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(_i32, 1)]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@_instruction
+def drain(typingctx: Any) -> Any:
+    """Let other threads see all that was written so far, past the caches too."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+def _turn(bits: int, stages: tuple[tuple[int, list[int], list[int]], ...]) -> Any:
+    """Make the code that turns a square tile of words: as many rows as a vector of 32 bytes has lanes.
+
+    A stage joins vectors that are `apart`, the first and second of each pair by two patterns.
+    """
+    lanes = 256 // bits
+    vector = ir.VectorType(ir.IntType(bits), lanes)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def place(address: Any, stride: Any, number: int) -> Any:
+            offset = builder.mul(stride, ir.Constant(_i64, number))
+            return builder.inttoptr(builder.add(address, offset), vector.as_pointer())
+
+        target, column_stride, source, row_stride = args
+        tile = []
+        for row in range(lanes):
+            tile.append(builder.load(place(source, row_stride, row)))
+            tile[row].align = bits // 8
+        for apart, first, second in stages:
+            joined = list(tile)
+            for one in (number for number in range(lanes) if not number & apart):
+                for to, pattern in ((one, first), (one | apart, second)):
+                    mask = ir.Constant(ir.VectorType(_i32, lanes), pattern)
+                    joined[to] = builder.shuffle_vector(tile[one], tile[one | apart], mask)
+            tile = joined
+        for column, values in enumerate(tile):
+            builder.store(values, place(target, column_stride, column)).align = bits // 8
+        return context.get_dummy_value()
+
+    return codegen
+
+
+# Blocks of a tile are exchanged across its diagonal, the smallest first, in patterns of which each is one
+# instruction where vectors have 32 bytes.
+_TURN4 = _turn(32, (
+    (1, [0, 8, 2, 10, 4, 12, 6, 14], [1, 9, 3, 11, 5, 13, 7, 15]),
+    (2, [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]),
+    (4, [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]),
+))  # fmt: skip
+_TURN8 = _turn(64, ((1, [0, 4, 2, 6], [1, 5, 3, 7]), (2, [0, 1, 4, 5], [2, 3, 6, 7])))
+_TURN_SIGNATURE = types.void(*[types.int64] * 4)
+
+
+@_instruction
+def turn_tile4(typingctx: Any, target: Any, column_stride: Any, source: Any, row_stride: Any) -> Any:
+    """Write 8 rows of 8 words of 4 bytes as columns; strides in bytes."""
+    return _TURN_SIGNATURE, _TURN4
+
+
+@_instruction
+def turn_tile8(typingctx: Any, target: Any, column_stride: Any, source: Any, row_stride: Any) -> Any:
+    """Write 4 rows of 4 words of 8 bytes as columns; strides in bytes."""
+    return _TURN_SIGNATURE, _TURN8
 
 
 @_instruction

@@ -23,6 +23,7 @@ from .intrinsics import (
     call_verifier,
     compiled,
     copy_bytes,
+    drain,
     errno_location,
     fetch_add,
     foreign,
@@ -32,6 +33,7 @@ from .intrinsics import (
     pointer,
     pread,
     put,
+    stream_line,
 )
 
 __all__ = ["make_batch_loop"]
@@ -284,6 +286,18 @@ def _count_on(job: int, axes: int, used: int, row: int) -> bool:
 
 
 @compiled
+def _stream(target: int, source: int, count: int) -> None:
+    """Copy bytes past the caches, whole lines of them."""
+    head = min(-target % 64, count)
+    lines = (count - head) // 64
+    copy_bytes(target, source, head)
+    for line in range(lines):
+        stream_line(target + head + 64 * line, source + head + 64 * line)
+    done = head + 64 * lines
+    copy_bytes(target + done, source + done, count - done)
+
+
+@compiled
 def _place_piece(
     call: int, array: int, src: int, dst: int, rows: int, row_src: int, cols: int, col_src: int
 ) -> int:
@@ -295,10 +309,12 @@ def _place_piece(
     if cols == 1:
         cols, col_src, col_dst = rows, row_src, row_dst
         rows, row_src, row_dst = 1, 0, 0
-    direct = col_dst == size or cols == 1
+    adjacent = col_dst == size or cols == 1
+    streams = adjacent and get(array, t.STREAMED) != 0
+    direct = adjacent and not streams
     # a tile of rows is turned when the output runs fastest along the rows
     tall, wide = 1, t.BLOCK
-    if not direct and abs(row_dst) < abs(col_dst):
+    if not adjacent and abs(row_dst) < abs(col_dst):
         tall = min(rows, t.TILE_ROWS)
         wide = min(t.BLOCK, t.TILE // tall)
     for row in range(0, rows, tall):
@@ -316,7 +332,9 @@ def _place_piece(
                     code = call_converter(convert, into, words, width, rules)
                     if code != t.OK:
                         return code
-            if direct:
+                if streams:
+                    _stream(target + r * row_dst, into, width * size)
+            if adjacent:
                 continue
             call_scatterer(get(array, t.SCATTERER), target, block, row_dst, col_dst, height, width)
     return t.OK
@@ -488,6 +506,7 @@ def make_batch_loop(version: int) -> Any:
             budget -= count * get(item, t.RAW)
             if code != t.OK and get(job, t.J_GO_ON) == 0:
                 put(shared, t.CONTROL, t.STOP)
+        drain()
         return claimed
 
     signature = types.int64(types.int64, types.int64, types.int64)

@@ -11,7 +11,7 @@ MAX_RANK = 8
 BLOCK = 1024
 #: Rows of a tile where the output's fast axis is not the chunk's, and elements: whole cache lines on the way
 #: out, runs that are long enough for vector loops on the way in.
-TILE_ROWS, TILE = 64, 4096
+TILE_ROWS, TILE = 128, 16384
 
 # Addresses of C functions, and the codec callback into Python.
 PREAD, ERRNO, INFLATE, FOREIGN, TABLE_SIZE = range(5)
@@ -31,9 +31,10 @@ GANG_FIRST, GANG_COUNT, GANG_COLUMNS = range(3)
 
 # One row per array; element strides of a chunk from STRIDES on. LOADER, CONVERTER, SCATTERER: addresses of
 # its functions; no converter where values are the stored words. RULES: address of its value rules. PREFIX:
-# bytes to inflate past what is wanted, or 0 to inflate all. GANG_AXIS: along which a gang lies.
+# bytes to inflate past what is wanted, or 0 to inflate all. GANG_AXIS: along which a gang lies. STREAMED:
+# whether so much is written that it goes past the caches.
 (RANK, ITEMSIZE, OUT_ITEMSIZE, LOADER, CONVERTER, SCATTERER, RULES, SWAP, PROGRAM, PROGRAM_COUNT, PREFIX,
- GANG_AXIS, STRIDES) = range(13)  # fmt: skip
+ GANG_AXIS, STREAMED, STRIDES) = range(14)  # fmt: skip
 ARRAY_COLUMNS = STRIDES + MAX_RANK
 
 # One row per filter, in decoding order. BIT: the filter's position in the pipeline. ARGUMENT: a shuffle's

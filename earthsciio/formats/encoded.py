@@ -112,6 +112,8 @@ class TableIndex:
             return Located(np.full(len(chunks), ABSENT), np.zeros_like(numbers), np.zeros_like(numbers))
         at = np.minimum(np.searchsorted(self.keys, numbers), len(self.keys) - 1)
         found = self.keys[at] == numbers
+        if found.all():
+            return Located(self.entries.offsets[at], self.entries.sizes[at], self.entries.masks[at])
         return Located(
             np.where(found, self.entries.offsets[at], ABSENT),
             np.where(found, self.entries.sizes[at], 0),
