@@ -96,7 +96,8 @@ class SourceSurvey:
     calendar, start, end : str or None
         Its calendar and the time looked at.
     anchors, files : int or None
-        How many lie in that time; None where the declaration has no end.
+        Anchors in that time, and files that their samples need, a last successor's included; None where the
+        declaration has no end.
     opened : list of FileSurvey
         The first and the last file.
     fields : list of FieldSurvey
@@ -216,13 +217,13 @@ class _Look:
         if hi is None:
             self.report.doubt("no end is declared; a run needs one, here or as the case's time")
             hi = self._end_of_records(cadence)
-        self._look_for_files(lo, hi)
+        needed = self._look_for_files(lo, hi)
         anchors = cadence.anchors(lo, hi)
         if not anchors or (anchors[0] > lo and cadence.index(lo) >= 0):
             anchors.insert(0, cadence.place(lo).anchor)  # in force already
         if self.report.end is not None:
             self.report.anchors = len(anchors)
-            self.report.files = len(cadence.file_starts(anchors[0], hi))
+            self.report.files = needed
         ends = anchors[0], anchors[-1]
         for start in dict.fromkeys(map(cadence.file_start, ends)):
             with self.report.noting():
@@ -259,8 +260,8 @@ class _Look:
         last = max(last, cadence.start) + 1
         return last if following is None else min(last, following)
 
-    def _look_for_files(self, lo: int, hi: int) -> None:
-        """Say which local files are not there, those aside that something stands in for."""
+    def _look_for_files(self, lo: int, hi: int) -> int:
+        """Say which local files are not there, those aside that something stands in for; count all."""
         every = {file.url: file for file in self.series.files(lo, hi)}
         absent = [
             url
@@ -270,6 +271,7 @@ class _Look:
         if absent:
             named = absent if len(absent) <= _LISTED[0] else [*absent[: _LISTED[0] - 1], "...", absent[-1]]
             self.report.problems.append(f"{len(absent)} of {len(every)} files not there: {', '.join(named)}")
+        return len(every)
 
     def _doubt_last_bracket(self, cadence: Cadence, anchor: int, resolved: Resolved) -> None:
         """Say so where the last sample is one record twice, for want of a successor."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from .figures import Figures
 from .pictures import draw_maps, draw_timeline
 from .run import Outcome
 
-__all__ = ["HEADINGS", "LEGEND", "row", "summary", "text_table", "write_pictures"]
+__all__ = ["HEADINGS", "LEGEND", "remarks", "row", "summary", "text_table", "write_pictures"]
 
 #: Columns of the table of runs.
 HEADINGS = (
@@ -47,6 +48,21 @@ def row(name: str, figures: Figures) -> tuple[str, ...]:
     )
 
 
+def remarks(runs: Sequence[Figures]) -> list[str]:
+    """Say what figures outside 0 to 1 mean, if there are any among those of some runs."""
+    lines = []
+    if any(figures.hidden is not None and figures.hidden < 0 for figures in runs):
+        lines.append(
+            "hidden is below 0 where prefetching cost the run more than the decode takes alone: ranks that "
+            "fill the cores leave none to decode on, or the run and its reference were disturbed"
+        )
+    if any(figures.au is not None and figures.au > 1 for figures in runs):
+        lines.append(
+            "AU is above 1 where the run took less time than the model alone: they differ by noise only"
+        )
+    return lines
+
+
 def text_table(rows: Sequence[Sequence[str]], *, markdown: bool = False) -> str:
     """Lay a table out as plain text or Markdown; the first row is the heading."""
     widths = [max(len(cells[column]) for cells in rows) for column in range(len(rows[0]))]
@@ -74,7 +90,23 @@ def summary(outcome: Outcome) -> list[str]:
             f"adjoint identity: <L x, y> = {forward:.15e}, <x, L* y> = {backward:.15e}, "
             f"relative difference {difference:.1e}"
         )
-    return [*lines, *outcome.notes]
+    return [*lines, *outcome.notes, *_stand_ins(outcome)]
+
+
+def _stand_ins(outcome: Outcome) -> list[str]:
+    """Say of which sources files were missing, and what stood in for them."""
+    absent: dict[str, list[Mapping[str, Any]]] = {}
+    for used in outcome.provenance:
+        if used["stand_ins"]:
+            absent.setdefault(used["source"], []).append(used)
+    lines = []
+    for source, files in absent.items():
+        others = sorted({other for used in files for other in used["stand_ins"]})
+        count = f"{len(files)} files of {source!r} do" if len(files) > 1 else f"a file of {source!r} does"
+        stood = others[0] if len(others) == 1 else f"{others[0]} and {len(others) - 1} more"
+        first = files[0]["url"] + (", ..." if len(files) > 1 else "")
+        lines.append(f"{count} not exist ({first}): {stood} stood in, see provenance.json")
+    return lines
 
 
 def write_pictures(folder: Path, name: str, outcome: Outcome) -> None:

@@ -67,6 +67,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(f"usage: {sys.argv[0]} WINDS_FOLDER")
+    if len(sys.argv) != 2 or not Path(sys.argv[1], "uwnd_mean.nc").is_file():
+        sys.exit(f"usage: {sys.argv[0]} WINDS_FOLDER, with uwnd_mean.nc and vwnd_mean.nc in it")
     main(Path(sys.argv[1]))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from earthsciio.declare import Case, load_case
+from earthsciio.selection import Window
 from earthsciio.survey import SourceSurvey, survey
 
 from .output import format_bytes, print_table
@@ -23,13 +25,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Exit code: 0 if all is well, 1 if a source has a problem, 2 if the file itself is wrong."
 
 
-def run(args: argparse.Namespace) -> int:
-    """Survey every source, and report."""
+def run(args: argparse.Namespace, windows: Mapping[str, Window] | None = None) -> int:
+    """Survey every source, and report; `windows` of some go before what the case selects."""
+    windows = windows or {}
     case = load_case(args.file)
     cache = case.open_cache()
     cache.offline = cache.offline or args.offline
     reports, stand_ins = (
-        [survey(source, cache, clip=case.clip, window=case.window) for source in sources.values()]
+        [
+            survey(source, cache, clip=case.clip, window=windows.get(name, case.window))
+            for name, source in sources.items()
+        ]
         for sources in (case.sources, case.stand_ins)
     )
     problems, doubts = _across(reports), _budget(case, reports)

@@ -21,16 +21,25 @@ def run(arguments: argparse.Namespace) -> int:
     from earthsciio.errors import EarthSciIOError
     from integrator.checks import validate
 
-    sources = check.run(argparse.Namespace(file=arguments.case, json=False, offline=arguments.offline))
     case = load_case(arguments.case)
     cache = case.open_cache()
     cache.offline = cache.offline or arguments.offline
+    grid, wrong = None, ""
     try:
         grid = validate(case, cache)
         lat, lon = grid.axes
         grid.domain.grid().partition(arguments.ranks, lat=lat, lon=lon)
     except EarthSciIOError as error:
-        print(f"model: {' '.join(str(error).split())}")
+        wrong = " ".join(str(error).split())
+    windows = {}
+    if grid is not None:
+        changing = [name for name, source in case.sources.items() if not source.is_const]
+        windows = {name: grid.domain.selected(name) for name in changing}
+    sources = check.run(
+        argparse.Namespace(file=arguments.case, json=False, offline=arguments.offline), windows
+    )
+    if grid is None or wrong:
+        print(f"model: {wrong}")
         return 1
     for note in grid.notes:
         print(f"note: {note}")

@@ -16,15 +16,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the plan."""
     from earthsciio.declare import load_case
     from earthsciio.prefetch import PrefetchGroup
-    from integrator.checks import check_model, read_grid
+    from integrator.checks import read_grid, validate
     from integrator.partition import Dim, Partition
     from integrator.report import text_table
 
     case = load_case(arguments.case)
-    if case.model is not None:
-        check_model(case)
     cache = case.open_cache()
-    grid = read_grid(case, cache)
+    grid = read_grid(case, cache) if case.model is None else validate(case, cache)
     domain, lon = grid.domain, case.grid.lon
     cut = grid.axes[lon].size < domain.whole[lon].size
     dims = (

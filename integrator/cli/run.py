@@ -76,11 +76,12 @@ def _prepare(arguments: argparse.Namespace) -> tuple[Case, Path | None, bool]:
 
 
 def _tell(name: str, outcome: Outcome, folder: Path | None, *, plots: bool) -> None:
-    from integrator.report import HEADINGS, LEGEND, row, summary, text_table, write_pictures
+    from integrator.report import HEADINGS, LEGEND, remarks, row, summary, text_table, write_pictures
 
     rows = [HEADINGS, row(name, outcome.figures)]
     print(text_table(rows))
-    print("\n".join(summary(outcome)))
+    told = [*remarks([outcome.figures]), *summary(outcome)]
+    print("\n".join(told))
     if folder is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,7 +94,7 @@ def _tell(name: str, outcome: Outcome, folder: Path | None, *, plots: bool) -> N
         "",
         LEGEND,
         "",
-        *(f"- {line}" for line in summary(outcome)),
+        *(f"- {line}" for line in told),
     ]
     if plots:
         text += ["", "![timeline](timeline.png)", "", "![maps](tracer.png)"]

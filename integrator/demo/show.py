@@ -15,7 +15,7 @@ from time import perf_counter
 from earthsciio import EarthSciIOError, load_case
 from earthsciio.decode import jit_stats
 from integrator.launch import mpiexec
-from integrator.report import HEADINGS, LEGEND, row, summary, text_table, write_pictures
+from integrator.report import HEADINGS, LEGEND, remarks, row, summary, text_table, write_pictures
 from integrator.run import Outcome
 
 from .inputs import Refinement, fetch_winds, refine
@@ -146,7 +146,8 @@ def _compile(case: Path) -> None:
         provider.materialize()
     if jit_stats().compiled > compiled:
         print(
-            f"compiled the decode kernels, once for this machine: {perf_counter() - begin:.1f} s", flush=True
+            f"compiled what {case.stem} needs, once for this machine: {perf_counter() - begin:.1f} s",
+            flush=True,
         )
 
 
@@ -206,6 +207,8 @@ def _report(folder: Path, real: Outcome, fine: Outcome) -> None:
     if fine.device is not None:
         rows.append(row("refined, model sleeping", fine.device))
     print(text_table(rows))
+    for line in remarks([figures for figures in (real.figures, fine.figures, fine.device) if figures]):
+        print(line)
     print()
     for name, outcome in (("NCEP winds", real), ("refined winds", fine)):
         for line in summary(outcome):

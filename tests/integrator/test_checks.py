@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import netCDF4
 import numpy as np
@@ -277,10 +278,26 @@ def test_the_check_and_the_plan_of_a_region_are_about_its_cells(write, capsys):
     out = capsys.readouterr().out
     assert "note: winds are those of one level of 2: lev 2 layer" in out
     assert "model on lat 7 x lon 6, 4 ranks: all is well" in out
+    # u and v of two records of one level, once decoded and once as a bracket, and their times
+    assert f"{2 * (2 * 2 * 7 * 6 * 8) / 1024:.1f} KiB hold an epoch" in out
+    assert "selects lon 6 of 16: 12, 13, 14, 15, 0, 1" in out
     assert main(["plan", str(path), "-n", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     # 4 rows and 3, with one more on the other side of the cut, and none beyond the edges
     assert [line.split()[-4:-1] for line in lines[2:4]] == [["5", "x", "6"], ["4", "x", "6"]]
+
+
+def test_a_plan_refuses_what_the_check_refuses(write, capsys):
+    path = str(write(*model_on("{lat: {slice: [0, 4]}}")))
+    for command, code in (("check", 1), ("plan", 2)):
+        assert main([command, path]) == code
+        said = capsys.readouterr()
+        assert "no cell lies within the start of the tracer" in said.out + said.err
+
+
+def test_the_check_counts_the_file_that_only_a_last_successor_is_in(write, capsys):
+    assert main(["check", str(write(("end: 2000-01-03T12:00", "end: 2000-01-03")))]) == 0
+    assert re.search(r"2000-01-02 00:00:00 +2000-01-03 00:00:00 +2 +2 ", capsys.readouterr().out)
 
 
 def test_a_run_does_not_go_on_with_the_restart_file_of_another_level_or_region(write):

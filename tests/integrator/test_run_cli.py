@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from earthsciio.errors import DeclarationError, EarthSciIOError
 from integrator.cli import main, run
 from integrator.demo.show import _told
 from integrator.figures import Figures
-from integrator.report import summary
+from integrator.report import remarks, summary
 from integrator.run import Outcome
 
 
@@ -116,11 +117,40 @@ def test_the_report_names_what_the_run_took_and_did_by_default(write_case, tmp_p
     assert "\n".join(f"- {line}" for line in lines) in (tmp_path / "out" / "report.md").read_text()
 
 
+FIGURES = Figures(ranks=1, epochs=1, takes=1, decode_s=0, waited_s=0, first_wait_s=0, compute_s=1, total_s=1,
+                  records=1, bytes_decoded=1)  # fmt: skip
+_NOTHING = np.zeros((2, 2))
+
+
+def outcome_of_nothing(**changes):
+    return Outcome(FIGURES, *[_NOTHING] * 4, None, _NOTHING, (0.0, 0.0), None, None, **changes)
+
+
+def test_a_report_names_the_files_that_others_stood_in_for():
+    files = [
+        {"source": "wind", "url": f"/x/{day}.nc", "stand_ins": stood}
+        for day, stood in (("1", []), ("2", ["/x/1.nc"]), ("3", ["/x/1.nc", "/y/clim.nc"]))
+    ]
+    assert summary(outcome_of_nothing(provenance=files))[1:] == [
+        "2 files of 'wind' do not exist (/x/2.nc, ...): /x/1.nc and 1 more stood in, see provenance.json"
+    ]
+    assert summary(outcome_of_nothing(provenance=files[:2]))[1:] == [
+        "a file of 'wind' does not exist (/x/2.nc): /x/1.nc stood in, see provenance.json"
+    ]
+
+
+def test_figures_beyond_0_and_1_are_explained():
+    assert remarks([FIGURES, replace(FIGURES, compute_alone_s=0.9, decode_alone_s=0.5)]) == []
+    slow = replace(FIGURES, compute_alone_s=0.9, decode_alone_s=0.095)
+    fast = replace(FIGURES, compute_alone_s=1.1, decode_alone_s=0.5)
+    assert [line.split()[:3] for line in remarks([slow, fast])] == [
+        ["hidden", "is", "below"],
+        ["AU", "is", "above"],
+    ]
+
+
 def test_a_run_without_tracer_is_reported():
-    figures = Figures(ranks=1, epochs=1, takes=1, decode_s=0, waited_s=0, first_wait_s=0, compute_s=1,
-                      total_s=1, records=1, bytes_decoded=1)  # fmt: skip
-    nothing = np.zeros((2, 2))
-    outcome = Outcome(figures, nothing, nothing, nothing, nothing, None, nothing, (0.0, 0.0), None, None)
+    outcome = outcome_of_nothing()
     assert summary(outcome) == [
         "mass: 0.000000000e+00 before, 0.000000000e+00 after, relative change 0.0e+00"
     ]
