@@ -152,12 +152,7 @@ def read_contents(
 
     def variable(name: str) -> Variable:
         info = arrays[name]
-        if info.damaged:
-            raise FileFormatError(
-                f"{info.unsupported}",
-                file=path, variable=name,
-                hint="Fetch the file again, or list the variables you want in the source's `variables`",
-            )  # fmt: skip
+        info.check_readable(path)
         if info.unsupported:
             raise Unsupported(
                 f"{info.unsupported}, which can't be delivered",

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from earthsciio.errors import DeclarationError
+from earthsciio.errors import DeclarationError, FileFormatError
 from earthsciio.fields import Array
 from earthsciio.selection import parse_selection
 
@@ -69,6 +69,20 @@ class ArrayInfo:
     unsupported: str | None = None
     key: str = ""
     damaged: bool = False
+
+    @classmethod
+    def unreadable(cls, name: str, key: str, reason: str) -> ArrayInfo:
+        """Give what stands for an array whose metadata are damaged."""
+        return cls(name, (), (), np.dtype("V1"), {}, (), reason, key, damaged=True)
+
+    def check_readable(self, file: str) -> None:
+        """Raise FileFormatError if its metadata are damaged."""
+        if self.damaged:
+            raise FileFormatError(
+                f"{self.unsupported}",
+                file=file, variable=self.name,
+                hint="Fetch the file again, or list the variables you want in the source's `variables`",
+            )  # fmt: skip
 
     def __post_init__(self) -> None:
         if not len(self.dims) == len(self.shape) == len(self.chunks):

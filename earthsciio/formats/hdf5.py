@@ -190,6 +190,7 @@ class Hdf5File:
 
     def read_chunk(self, info: ArrayInfo, chunk: tuple[int, ...]) -> Array:
         """Read the elements of one chunk; see :class:`~earthsciio.formats.base.OpenFile`."""
+        info.check_readable(self.path)
         box = info.chunk_box(chunk)
         try:
             with self._lock:
@@ -418,9 +419,7 @@ class _Scan:
         self.stored_shape[name] = stored
 
     def _add_damaged(self, name: str, path: str, *, is_own: bool) -> None:
-        self.arrays[name] = ArrayInfo(
-            name, (), (), np.dtype("V1"), {}, (), self.damaged[path], key=path, damaged=True
-        )
+        self.arrays[name] = ArrayInfo.unreadable(name, path, self.damaged[path])
         if is_own:
             self.own.append(name)
 

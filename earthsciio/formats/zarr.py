@@ -138,6 +138,7 @@ class ZarrFile:
 
     def read_chunk(self, info: ArrayInfo, chunk: tuple[int, ...]) -> Array:
         """Read the elements of one chunk; see :class:`~earthsciio.formats.base.OpenFile`."""
+        info.check_readable(self.path)
         stored = self._stored[info.name]
         box: tuple[Any, ...] = info.chunk_box(chunk)
         if stored.string_length:

@@ -8,25 +8,24 @@ is the :mod:`~earthsciio.prefetch.engine`'s. Values never depend on it: ``take(k
 from __future__ import annotations
 
 import contextlib
-import operator
 import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from earthsciio.errors import DeclarationError, GroupStateError, OrderError, SelectionError, Unsupported
+from earthsciio.errors import DeclarationError, GroupStateError, OrderError, Unsupported
 from earthsciio.events import Emitter, Event, Listener, OrderStarted, Taken, Waited
 from earthsciio.forks import new_lock, new_rlock
 from earthsciio.memory import default_max_bytes
 from earthsciio.records import RecordSource
-from earthsciio.selection import Window, parse_selection
 
+from .arguments import WindowsLike, at_least, first_slot, windows_of
 from .engine import Engine
 from .holdings import SampleUnit
-from .orders import Order, OrderLike, as_index, as_order
+from .orders import OrderLike, as_index, as_order
 from .samples import EpochSample, Sample
 from .stats import Stats, Tally
 from .tasks import Failure, Settings, Transform
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from earthsciio.fields import Time
 
 __all__ = ["PrefetchGroup"]
-
-WindowLike: TypeAlias = "Window | Mapping[str, Any]"
-WindowsLike: TypeAlias = "Sequence[WindowLike] | Mapping[str, Sequence[WindowLike]]"
 
 
 class PrefetchGroup:
@@ -128,8 +124,8 @@ class PrefetchGroup:
         for name, value in (("spill_dir", spill_dir), ("spill_bytes", spill_bytes)):
             if value is not None:
                 raise Unsupported(f"{name} is not there yet", hint="Raise max_bytes to keep more")
-        self._workers = _at_least(0, "workers", workers)
-        depth = _at_least(0, "depth", depth)
+        self._workers = at_least(0, "workers", workers)
+        depth = at_least(0, "depth", depth)
         threaded = self._workers > 0 and depth > 0
         ahead = (depth if threaded else 0) if fetch_ahead is None else fetch_ahead
         if not isinstance(members, Mapping):
@@ -145,13 +141,13 @@ class PrefetchGroup:
             raise DeclarationError("a group needs at least one member")
         self._windowed = windows is not None
         self._settings = Settings(
-            windows=_windows_of(self._members, windows),
+            windows=windows_of(self._members, windows),
             depth=depth,
-            fetch_ahead=_at_least(0, "fetch_ahead", ahead),
+            fetch_ahead=at_least(0, "fetch_ahead", ahead),
             threaded=threaded,
             transform=transform,
         )
-        self._max_bytes = default_max_bytes() if max_bytes is None else _at_least(1, "max_bytes", max_bytes)
+        self._max_bytes = default_max_bytes() if max_bytes is None else at_least(1, "max_bytes", max_bytes)
         self._emitter = Emitter(listeners)
         self._timeline: Timeline | None = None
         self._engine: Engine | None = None
@@ -211,7 +207,7 @@ class PrefetchGroup:
         """
         self._check_caller()
         spelled = as_order(order, len(self._laid_out().boundaries))
-        slot = _first_slot(spelled, from_, at)
+        slot = first_slot(spelled, from_, at)
         try:
             with self._turn:
                 engine = self._started()
@@ -521,62 +517,3 @@ def _raise(failures: Mapping[str, Failure]) -> None:
     first, *_ = failures.values()
     vars(first.error)["others"] = {key: failure.error for key, failure in list(failures.items())[1:]}
     raise first.error.with_traceback(first.traceback)
-
-
-def _at_least(least: int, name: str, value: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise DeclarationError(f"{name} is an integer, not {value!r}") from None
-    if number < least:
-        raise DeclarationError(f"{name} is at least {least}, not {number}")
-    return number
-
-
-def _first_slot(order: Order, from_: int | None, at: int | None) -> int:
-    if from_ is not None and at is not None:
-        raise OrderError("start() takes from_ or at, not both", hint="Begin at an epoch, or at a slot")
-    if from_ is not None:
-        epoch = as_index(from_)
-        if epoch not in order.epochs:
-            raise OrderError(
-                f"the order takes no epoch {epoch}", epoch=epoch, hint="Begin at one that it takes"
-            )
-        return order.epochs.index(epoch)
-    slot = 0 if at is None else as_index(at, "a slot")
-    if not 0 <= slot <= len(order):
-        raise OrderError(
-            f"the order has no slot {slot}, but {len(order)}", slot=slot, hint="Slots count from 0"
-        )
-    return slot
-
-
-def _windows_of(
-    members: Mapping[str, RecordSource], windows: WindowsLike | None
-) -> dict[str, tuple[Window | None, ...]]:
-    if windows is None:
-        return dict.fromkeys(members, (None,))
-    if isinstance(windows, Window) or (isinstance(windows, Mapping) and set(windows) != set(members)):
-        raise DeclarationError(
-            "windows is a list of Windows, or one such list for every member",
-            members=sorted(members),
-            given=list(windows),
-        )
-    lists = dict(windows) if isinstance(windows, Mapping) else dict.fromkeys(members, windows)
-    parsed: dict[str, tuple[Window | None, ...]] = {}
-    for key, several in lists.items():
-        if members[key].select is not None:
-            raise SelectionError(
-                f"member {key!r} has a selection already, and can't take Windows", member=key
-            )
-        selections = [parse_selection(window) for window in several]
-        if not selections:
-            raise DeclarationError(f"no Window for member {key!r}", member=key)
-        wrong = [selection for selection in selections if not isinstance(selection, Window)]
-        if wrong:
-            raise SelectionError(
-                f"a Window selects by name, {wrong[0].wire()} by position", member=key,
-                hint='Give {"dims": {...}}, or a Window',
-            )  # fmt: skip
-        parsed[key] = tuple(selection for selection in selections if isinstance(selection, Window))
-    return parsed
