@@ -97,3 +97,42 @@ def test_a_block_is_turned_whatever_its_size(scatterers, width, rows, cols, gap,
     assert np.array_equal(out[:, :rows, 0], block.T)
     out[:, :rows, 0] = 0
     assert not out.any()
+
+
+@st.composite
+def layouts(draw):
+    """Draw a shape, its chunks, a Window of it, and an order of axes."""
+    shape = draw(st.tuples(st.integers(1, 5), st.integers(1, 40), st.integers(1, 40)))
+    chunks = tuple(draw(st.sampled_from([1, max(1, size // 2), size])) for size in shape)
+    box = []
+    for size in shape:
+        start = draw(st.integers(0, size - 1))
+        box.append(Span(start, draw(st.integers(start + 1, size)), draw(st.sampled_from([1, 1, 1, 2, 7]))))
+    return shape, chunks, box, draw(st.permutations(range(3)))
+
+
+@given(
+    layout=layouts(), dtype=st.sampled_from(["<f4", ">f4", "<i2", "<f8", ">i4", "|u1"]),
+    filters=st.sampled_from(list(FILTERS)), precision=st.sampled_from(["source", "float64"]),
+    streamed=st.booleans(), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_any_memory_order_has_the_bytes_of_numpy(
+    tmp_path_factory, layout, dtype, filters, precision, streamed, seed
+):
+    shape, chunks, box, order = layout
+    raw = np.random.default_rng(seed).integers(0, 90, shape).astype(dtype)
+    path = tmp_path_factory.mktemp("orders") / "v.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("v", data=raw, chunks=chunks, **FILTERS[filters])
+    file = open_file(path)
+    info = file.arrays["v"]
+    spec = value_spec("v", info.dtype, info.attrs, ValueOptions(precision))
+    plan = plan_reads(info.shape, info.chunks, [box])
+    (extent,) = plan.shapes
+    turned = np.full([extent[axis] for axis in order], 77, dtype=spec.out)
+    request = ArrayRequest(info, spec, plan, (turned.transpose(np.argsort(order)),))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_module, "_STREAMED_NBYTES", 0 if streamed else 1 << 60)
+        decode_arrays(file, [request], AbortToken())
+    expected = raw[tuple(slice(one.start, one.stop, one.step) for one in box)]
+    assert np.array_equal(turned, expected.transpose(order))
