@@ -206,7 +206,11 @@ def _coordinate_names(arrays: Mapping[str, ArrayInfo], of: Mapping[str, Any]) ->
     """Name the coordinates of variables, in file order: by dimension and by ``coordinates`` attribute."""
     named = {word for name in of for word in named_words(arrays[name], "coordinates")}
     dims = {dim for name in of for dim in arrays[name].dims}
-    return [name for name, info in arrays.items() if name in named or (name in dims and name in info.dims)]
+    return [
+        name
+        for name, info in arrays.items()
+        if name in named or (name in dims and (name in info.dims or info.damaged))
+    ]
 
 
 def _data_variables(file: OpenFile) -> list[str]:

@@ -356,7 +356,11 @@ class FileSeries:
         if held is not None:
             return self._resolved(cadence, placed, held, (missing,))
         if self.stand_in is None:
-            absent.error.add_note("nothing that could be held lies close enough before it")
+            absent.error.epoch = cadence.calendar.text(placed.anchor)
+            absent.error.hint = (
+                "Nothing that its `missing` could hold lies close enough before: hold longer, or name a "
+                "`source` that stands in"
+            )
             raise absent.error from None
         anchor = cadence.calendar.time(placed.anchor)
         try:

@@ -20,9 +20,10 @@ from .calendars import calendar
 from .contents import Contents
 from .errors import EarthSciIOError, EarthSciIOWarning, FetchError, RecordNotFound, TimePastEnd
 from .fields import Time
+from .filelist import SourceFile
 from .provider import Provider
 from .records import RecordLayout, RecordRef, Resolved
-from .selection import AxesSelection, Points, Selector, Window
+from .selection import AxesSelection, Points, Selector, Span, Window
 from .series import FileSeries
 from .source import DataSource
 
@@ -263,15 +264,32 @@ class _Look:
     def _look_for_files(self, lo: int, hi: int) -> int:
         """Say which local files are not there, those aside that something stands in for; count all."""
         every = {file.url: file for file in self.series.files(lo, hi)}
-        absent = [
-            url
-            for url, file in every.items()
-            if file.in_place and not file.may_be_absent and not Path(url).exists()
-        ]
+        not_there = [file for file in every.values() if file.in_place and not Path(file.url).exists()]
+        self._look_at_gaps([file for file in not_there if file.may_be_absent], lo, hi)
+        absent = [file.url for file in not_there if not file.may_be_absent]
         if absent:
             named = absent if len(absent) <= _LISTED[0] else [*absent[: _LISTED[0] - 1], "...", absent[-1]]
             self.report.problems.append(f"{len(absent)} of {len(every)} files not there: {', '.join(named)}")
         return len(every)
+
+    def _look_at_gaps(self, absent: list[SourceFile], lo: int, hi: int) -> None:
+        """Say what stands in for local files that do not exist, or that nothing does."""
+        for file in absent:
+            stood_in: list[Time] = []
+            others: dict[str, None] = {}
+            try:
+                for t in self.series.needing({file.start}, lo, hi):
+                    others.update((record.url, None) for record in self.series.resolve(t).records)
+                    stood_in.append(t)
+            except EarthSciIOError as error:
+                self.report.problems.append(str(error))
+                continue
+            if stood_in:
+                until = f" to {stood_in[-1]}" if len(stood_in) > 1 else ""
+                self.report.doubt(
+                    f"{file.url} does not exist: in {len(stood_in)} samples, {stood_in[0]}{until}, "
+                    f"records of {', '.join(others)} stand in"
+                )
 
     def _doubt_last_bracket(self, cadence: Cadence, anchor: int, resolved: Resolved) -> None:
         """Say so where the last sample is one record twice, for want of a successor."""
@@ -387,7 +405,7 @@ class _Look:
         elif select is not None:
             for dim in select:
                 selector, size = select.selector(dim), contents.sizes.get(dim)
-                if selector is None or size is None:
+                if selector is None or size is None or selector == Span(0, size):
                     continue
                 self.report.selects[dim] = f"{len(selector)} of {size}: {_spelled(selector)}"
                 pair = selector.indices().tolist()

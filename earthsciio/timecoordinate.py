@@ -75,15 +75,13 @@ def find_time_coordinate(arrays: Arrays, wanted: Collection[str], time_dim: str,
         namesake = None
     if namesake is not None and "units" in namesake.attrs:
         return time_dim
+    _refuse_damaged(arrays, arrays, path)  # any could be another that dates them
     dated = _dated(arrays, time_dim)
     if not dated:
-        if namesake is None:
-            _refuse_damaged(arrays, arrays, path)
         return None if namesake is None else time_dim
     found: dict[str, str] = {}
     # without a field to ask, any variable will do that names none
     for name in [n for n in wanted if n not in dated and time_dim in arrays[n].dims] or dated[:1]:
-        _refuse_damaged(named_words(arrays[name], "coordinates"), arrays, path)
         several = _that_date(arrays, dated, name)
         if len(several) > 1:
             raise TimeAxisError(

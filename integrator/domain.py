@@ -62,12 +62,6 @@ class Domain:
         rows, columns = self.cells.values()
         return Grid(lat, lon, wall=wall).part((int(rows[0]), int(rows[-1]) + 1), columns)
 
-    def selected(self, source: str) -> Window:
-        """Give what a run selects of a source, in all its ranks together; dimensions taken whole unnamed."""
-        cut = {dim for dim, axis in self.whole.items() if self.cells[dim].size < axis.size}
-        every = self.window(source, Window())
-        return Window({dim: every[dim] for dim in every if dim in cut or dim not in self.whole})
-
     def window(self, source: str, cells: Window) -> Window:
         """Give the Window of a source that a Window of the model's cells stands for."""
         moved = {dim: _moved(cells, dim, within) for dim, within in self.cells.items()}

@@ -58,7 +58,8 @@ def remarks(runs: Sequence[Figures]) -> list[str]:
         )
     if any(figures.au is not None and figures.au > 1 for figures in runs):
         lines.append(
-            "AU is above 1 where the run took less time than the model alone: they differ by noise only"
+            "AU is above 1 where the run took less time than the model alone, which can't be: the machine "
+            "had other work beside one of the two"
         )
     return lines
 

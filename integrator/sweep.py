@@ -17,7 +17,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from earthsciio.errors import DeclarationError, Unsupported
+from earthsciio.errors import DeclarationError, EarthSciIOError, Unsupported
 
 from .ranks import gather_objects
 
@@ -339,7 +339,13 @@ class _Sweep:
         start = perf_counter()
         sample = self.forcing.take(k)
         taken = self.note("take", k, start)
-        result = run(sample, self.boundaries[k], self.boundaries[k + 1])
+        try:
+            result = run(sample, self.boundaries[k], self.boundaries[k + 1])
+        except EarthSciIOError as error:
+            if error.epoch is None:
+                anchors = {str(each.anchor): None for each in sample.values()}
+                error.epoch = f"{k} ({', '.join(anchors)})"
+            raise
         computed = self.note(kind, k, taken)
         # no finally: release is collective, and a rank whose model raised would wait in it for the others
         self.forcing.release(k)

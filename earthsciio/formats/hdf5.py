@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Hdf5File", "open_h5py"]
 
 T = TypeVar("T")
+_PHONY = "phony_dim_"
 #: What h5py raises on damaged metadata and data.
 _H5PY_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError)
 _BOOKKEEPING = frozenset(
@@ -301,6 +302,8 @@ class _Scan:
         group = self._find_group(group)
         self.by_dimid = {dimid: path for path, dimid in self._of_each(_dimid).items() if dimid is not None}
         self.scales = self._of_each(self._scales)
+        # netCDF numbers nameless axes in the order of their datasets, of which one is not known here
+        self.phony_name = _PHONY if self.damaged.keys() <= self.scales.keys() else "unnumbered_dim_"
         self.lengths = self._unlimited_lengths()
         self._collect(group)
 
@@ -393,7 +396,10 @@ class _Scan:
         scales = self.scales[path]
         if name in self.arrays or _only_dimension(dataset):
             return
-        dims = [posixpath.basename(scale) for scale in scales]
+        dims = [
+            posixpath.basename(scale) if scale.startswith("/") else scale.replace(_PHONY, self.phony_name)
+            for scale in scales
+        ]
         named = list(zip(dims, scales, strict=True))
         if not is_own and any(taken.get(dim, scale) != scale for dim, scale in named):
             return
@@ -475,7 +481,7 @@ class _Scan:
         names = self.phony.setdefault((size, unlimited), [])
         free = next((name for name in names if name not in taken), None)
         if free is None:
-            free = f"phony_dim_{self.phony_count}"
+            free = f"{_PHONY}{self.phony_count}"
             self.phony_count += 1
             names.append(free)
         return free

@@ -62,12 +62,12 @@ def _kind(path: str) -> str:
             if stream.read(len(_HDF5_SIGNATURE)) == _HDF5_SIGNATURE:
                 return "hdf5"
             offset = max(512, 2 * offset)
-    if head.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
+    if head.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
         raise FileFormatError(
             "neither NetCDF nor HDF5: it is a web page",
             file=path,
-            hint="A server that wants a login may answer so: look at the URL and at its credentials, remove "
-            "the page (`earthsciio cache prune --source NAME`), and fetch the file again",
+            hint="A server that wants a login may answer so: look at the URL and at its credentials. A copy "
+            "in the cache is fetched again once this file is deleted",
         )
     raise FileFormatError(
         f"neither NetCDF nor HDF5: it starts with {head[:16]!r}",

@@ -114,7 +114,7 @@ class ZarrFile:
             arrays, own = read_group(hierarchy, group, fill_value_masks)
         except EarthSciIOError:
             raise
-        except OSError as error:
+        except Exception as error:  # of a zip file anything, down to its checksums
             raise FileFormatError(f"the store's metadata can't be read: {error}", file=path) from error
         finally:
             self._objects.close()
@@ -138,7 +138,6 @@ class ZarrFile:
 
     def read_chunk(self, info: ArrayInfo, chunk: tuple[int, ...]) -> Array:
         """Read the elements of one chunk; see :class:`~earthsciio.formats.base.OpenFile`."""
-        info.check_readable(self.path)
         stored = self._stored[info.name]
         box: tuple[Any, ...] = info.chunk_box(chunk)
         if stored.string_length:

@@ -203,8 +203,8 @@ class Hierarchy:
             return self._consolidated_in
         return f"{path}/{'zarr.json' if self.format == 3 else '.zarray'}".removeprefix("/")
 
-    def children(self, path: str) -> Iterator[tuple[str, dict[str, Any] | FileFormatError]]:
-        """Yield the nodes of a group, or what is wrong with one, by name: a store keeps no order."""
+    def children(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the nodes of a group, by name: a store keeps no order."""
         names = self._objects.names(path) if self._known is None else names_under(self._known, path)
         for name in sorted(names):
             if name.startswith((".", "__")) or name == "zarr.json":
@@ -213,9 +213,6 @@ class Hierarchy:
                 node = self.node(f"{path}/{name}" if path else name)
             except NotADirectoryError:
                 continue  # a stray file
-            except FileFormatError as error:
-                yield name, error
-                continue
             if node is not None:
                 yield name, node
 
@@ -224,8 +221,6 @@ def read_group(
     hierarchy: Hierarchy, group: str, fill_value_masks: bool | None
 ) -> tuple[list[StoredArray], int]:
     """Read the arrays of a group, and those of its parents that it sees.
-
-    One whose own metadata are damaged is there, too, so that it can be an error for who asks for it.
 
     Parameters
     ----------
@@ -248,15 +243,11 @@ def read_group(
     SelectionError
         If there is no such group.
     FileFormatError
-        If the metadata of the group can't be read.
+        If the metadata of an array contradict themselves.
     """
     node = hierarchy.node(group)
     if node is None or node["node_type"] != "group":
-        groups = [
-            name
-            for name, child in hierarchy.children("")
-            if isinstance(child, dict) and child["node_type"] == "group"
-        ]
+        groups = [name for name, child in hierarchy.children("") if child["node_type"] == "group"]
         raise SelectionError(f"there is no group {group!r}", file=hierarchy.file, hint=f"There are {groups}")
     phony: dict[int, str] = {}
     lengths: dict[str, int] = {}  # of the dimensions seen so far, the innermost group's first
@@ -265,45 +256,25 @@ def read_group(
     parts = group.split("/") if group else []
     for depth in range(len(parts), -1, -1):
         level = "/".join(parts[:depth])
-        inner = depth < len(parts)
-        drafts: list[_Draft] = []
-        damaged: dict[str, FileFormatError] = {}
-        for name, child in hierarchy.children(level):
-            path = f"{level}/{name}" if level else name
-            if isinstance(child, FileFormatError):
-                damaged[path] = child
-            elif child["node_type"] == "array":
-                with _collecting(damaged, path):
-                    drafts.append(_Draft(hierarchy, path, child, fill_value_masks))
+        drafts = [
+            _Draft(hierarchy, f"{level}/{name}" if level else name, child, fill_value_masks)
+            for name, child in hierarchy.children(level)
+            if child["node_type"] == "array"
+        ]
         shared = {dim for draft in drafts if not draft.characters for dim in draft.dims if dim is not None}
         for draft in drafts:
-            with _collecting(damaged, draft.path):
-                stored = draft.finish(phony, shared)
-                info = stored.info
-                sizes = dict(zip(info.dims, info.shape, strict=True))
-                if info.name in arrays or (inner and any(lengths.get(d, n) != n for d, n in sizes.items())):
-                    continue  # shadowed, or over a dimension of the same name that is another one
-                arrays[info.name] = stored
-                own += not inner
-        for path, error in damaged.items():
-            name = path.rpartition("/")[2]
-            if name not in arrays:
-                info = ArrayInfo.unreadable(name, path, str(error.args[0]))
-                arrays[name] = StoredArray(info, {}, hierarchy.document_of(path), False, must_exist=False)
-                own += not inner
+            stored = draft.finish(phony, shared)
+            info = stored.info
+            sizes = dict(zip(info.dims, info.shape, strict=True))
+            inner = depth < len(parts)
+            if info.name in arrays or (inner and any(lengths.get(d, n) != n for d, n in sizes.items())):
+                continue  # shadowed, or over a dimension of the same name that is another one
+            arrays[info.name] = stored
+            own += not inner
         for stored in arrays.values():
             for dim, length in zip(stored.info.dims, stored.info.shape, strict=True):
                 lengths.setdefault(dim, length)
     return list(arrays.values()), own
-
-
-@contextmanager
-def _collecting(damaged: dict[str, FileFormatError], path: str) -> Iterator[None]:
-    """Note what is wrong with the metadata of the array at a path."""
-    try:
-        yield
-    except FileFormatError as error:
-        damaged[path] = error
 
 
 class _Draft:

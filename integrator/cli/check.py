@@ -19,6 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     from earthsciio.cli import check
     from earthsciio.declare import load_case
     from earthsciio.errors import EarthSciIOError
+    from earthsciio.selection import Window
     from integrator.checks import validate
 
     case = load_case(arguments.case)
@@ -31,15 +32,16 @@ def run(arguments: argparse.Namespace) -> int:
         grid.domain.grid().partition(arguments.ranks, lat=lat, lon=lon)
     except EarthSciIOError as error:
         wrong = " ".join(str(error).split())
-    windows = {}
+    windows: dict[str, Window] = {}
     if grid is not None:
-        changing = [name for name, source in case.sources.items() if not source.is_const]
-        windows = {name: grid.domain.selected(name) for name in changing}
+        for name, source in case.sources.items():
+            if not source.is_const:  # a run reads all of it, and of what stands in for it, through these
+                windows |= {each.name: grid.domain.window(name, Window()) for each in source.chain()}
     sources = check.run(
         argparse.Namespace(file=arguments.case, json=False, offline=arguments.offline), windows
     )
     if grid is None or wrong:
-        print(f"model: {wrong}")
+        print(f"problem: {wrong}")
         return 1
     for note in grid.notes:
         print(f"note: {note}")

@@ -16,5 +16,5 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the demonstration."""
     from integrator.demo.show import show
 
-    print(f"some five minutes on two cores, and 1 GB in {arguments.out}", flush=True)
+    print(f"some minutes on two cores (two if nothing else runs), and 1 GB in {arguments.out}", flush=True)
     return show(arguments.out, arguments.ranks)

@@ -38,7 +38,7 @@ In *model sleeping* the model sleeps as long as it would compute, as the host
 does while an accelerator steps. In the rows above it the ranks compute themselves ({ranks} ranks on {cores}
 cores here): where there are as many of them as cores, decoding takes from the model every second it needs,
 and nothing can be hidden.
-
+{remarks}
 ## NCEP winds, monthly means, twelve epochs
 
 {real}
@@ -206,9 +206,8 @@ def _report(folder: Path, real: Outcome, fine: Outcome) -> None:
     rows = [HEADINGS, row("NCEP winds", real.figures), row("refined winds", fine.figures)]
     if fine.device is not None:
         rows.append(row("refined, model sleeping", fine.device))
-    print(text_table(rows))
-    for line in remarks([figures for figures in (real.figures, fine.figures, fine.device) if figures]):
-        print(line)
+    odd = remarks([figures for figures in (real.figures, fine.figures, fine.device) if figures])
+    print("\n".join([text_table(rows), *odd]))
     print()
     for name, outcome in (("NCEP winds", real), ("refined winds", fine)):
         for line in summary(outcome):
@@ -218,6 +217,7 @@ def _report(folder: Path, real: Outcome, fine: Outcome) -> None:
     write_pictures(folder / "refined", "A tracer in refined winds", fine)
     text = _REPORT.format(
         legend=LEGEND,
+        remarks="".join(f"\n{line}.\n" for line in odd),
         ranks=fine.figures.ranks,
         cores=os.cpu_count(),
         table=text_table(rows, markdown=True),

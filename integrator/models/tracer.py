@@ -43,7 +43,7 @@ from earthsciio.errors import DeclarationError, EarthSciIOError
 from earthsciio.fields import NativeDataset, NativeField
 from integrator.halo import HaloExchange
 from integrator.partition import Dim, Partition
-from integrator.ranks import maximum
+from integrator.ranks import agree, maximum
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -401,11 +401,16 @@ class TracerModel:
         if number <= 1 + 1e-12:
             return
         if number == np.inf:
-            raise DeclarationError("the winds have missing values where the tracer moves")
-        raise CFLError(
-            f"CFL: a step of {dt:g} s takes {number:.3g} times its content out of a cell",
-            hint=f"Choose a step of at most {0.99 * dt / number:.3g} s, or a wall further from the poles",
-        )
+            error: EarthSciIOError = DeclarationError(
+                "the winds have missing values where the tracer moves",
+                hint="Select levels or a region without them (`window`), or a `wall` that leaves them out",
+            )
+        else:
+            error = CFLError(
+                f"CFL: a step of {dt:g} s takes {number:.3g} times its content out of a cell",
+                hint=f"Choose a step of at most {0.99 * dt / number:.3g} s, or a wall further from the poles",
+            )
+        agree(self._comm, error)  # all have it; so it is told once
 
 
 def _extend(frame: Floats, inside: tuple[slice, ...]) -> None:

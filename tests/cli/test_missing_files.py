@@ -257,6 +257,30 @@ def test_local_files_need_no_note(case, warm, tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
+def test_check_looks_at_the_samples_that_a_gap_of_local_files_concerns(case, tmp_path, capsys):
+    def check(missing):
+        code = main(["check", str(case("%d.nc", missing)), "--json"])
+        (wind,) = json.loads(capsys.readouterr().out)["sources"]
+        return (
+            code,
+            wind["problems"],
+            [text for text in wind["warnings"] if "in " in text and "samples" in text],
+        )
+
+    for day in (1, 3, 4):
+        write(tmp_path / f"{day:02d}.nc", 24 * (day - 1), np.arange(4) + 10 * day)
+    code, problems, (told,) = check("{hold: P1D}")
+    assert (code, problems) == (0, [])
+    assert "02.nc does not exist: in 4 samples, 2000-01-02 00:00:00" in told
+    assert "2000-01-02 18:00:00" in told
+    assert "01.nc stand in" in told
+    code, (problem,), told = check("{hold: PT12H}")
+    assert (code, told) == (1, [])
+    assert "02.nc" in problem
+    assert "epoch=2000-01-02 12:00:00" in problem
+    assert "hold longer" in problem
+
+
 def test_two_ranks_warm_what_stands_in_for_their_share(serve, case, warm, monkeypatch):
     path = case(serve([1, 3, 4]), "{hold: P1D}")
     reports = []

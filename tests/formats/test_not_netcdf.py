@@ -17,7 +17,7 @@ from earthsciio import FileFormatError, NetCDFReader
         ),
         (
             b"<!DOCTYPE html>\n<title>Earthdata Login</title>",
-            "it is a web page .*credentials, remove the page",
+            "it is a web page .*credentials",
         ),
         (b"\n <HTML><body>Sign in</body></HTML>", "it is a web page"),
         (b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>', "it is a web page"),

@@ -177,6 +177,62 @@ def test_what_may_date_the_records_and_is_damaged_is_an_error_and_not_counted_pa
         provider.refresh(datetime(2000, 1, 1, tzinfo=UTC))
 
 
+@pytest.mark.parametrize("outside", ["error", "cycle"])
+@pytest.mark.parametrize("others", [("reftime",), ("time",), ()], ids=str)
+def test_a_damaged_variable_is_not_passed_over_for_another_date(tmp_path, others, outside):
+    """Whatever else there is: units along another, an index named like the dimension, or nothing."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["time"] = np.arange(3.0)
+        file["time"].make_scale("time")
+        if others != ("time",):
+            file.move("time", "t")
+        for name in ("v", "valid_time", *(name for name in others if name != "time")):
+            file[name] = np.arange(3.0)
+            file[name].dims[0].attach_scale(file["time" if others == ("time",) else "t"])
+        for name in ("valid_time", *(name for name in others if name != "time")):
+            file[name].attrs["units"] = "months since 2000-01-01"
+        file["valid_time"].attrs["standard_name"] = "time"
+        del file["valid_time"].attrs["DIMENSION_LIST"]
+        file["valid_time"].attrs["DIMENSION_LIST"] = 3
+    when = SourceTemporal(
+        start="2000-01-01", frequency="P1M", end="2001-01-01", outside=outside,
+        time_dim="time" if others == ("time",) else "t",
+    )  # fmt: skip
+    provider = Provider(DataSource("s", "netcdf", str(tmp_path / "a.h5"), ("v",), when))
+    with pytest.raises(TimeAxisError, match="'valid_time' may date the records"):
+        provider.refresh(datetime(2000, 1, 1, tzinfo=UTC))
+
+
+def test_a_damaged_coordinate_of_a_dimension_is_left_out_with_a_warning(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["lat"] = np.arange(3.0)
+        file["lat"].make_scale("lat")
+        file["v"] = np.arange(3.0)
+        file["v"].dims[0].attach_scale(file["lat"])
+        file["lat"].attrs["_Netcdf4Dimid"] = "x"
+    with pytest.warns(EarthSciIOWarning, match="lat its metadata can't be read"):
+        found = read(tmp_path / "a.h5", "v")
+    assert found["v"].data.tolist() == [0, 1, 2]
+    assert list(found.coord_names()) == []
+
+
+def test_nameless_dimensions_beside_a_damaged_variable_have_no_numbers_to_rely_on(tmp_path):
+    for name, odd in (("whole", False), ("odd", True)):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file["a"], file["v"] = np.zeros(5), np.arange(35.0).reshape(7, 5)
+            if odd:
+                file["a"].attrs["DIMENSION_LIST"] = 3
+
+    def select(name):
+        source = DataSource("s", "netcdf", str(tmp_path / f"{name}.h5"), ("v",))
+        return Provider(source).with_window({"dims": {"phony_dim_0": {"slice": [0, 2]}}}).materialize()
+
+    assert select("whole")["v"].shape == (7, 2)
+    with pytest.raises(SelectionError, match=r"phony_dim_0.*unnumbered_dim_0"):
+        select("odd")
+    assert read(tmp_path / "odd.h5", "v")["v"].shape == (7, 5)
+
+
 # Links
 
 

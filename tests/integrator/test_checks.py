@@ -295,6 +295,35 @@ def test_a_plan_refuses_what_the_check_refuses(write, capsys):
         assert "no cell lies within the start of the tracer" in said.out + said.err
 
 
+def test_the_check_refuses_a_second_source_that_a_run_could_not_cut(write, tmp_path, capsys):
+    other = """  rain:
+    format: netcdf
+    url: rain.nc
+    variables: [r]
+    temporal: {start: 2000-01-01, frequency: P1D, end: 2000-01-05}
+time:"""
+    path = write(("time: {start", other + " {start"))
+    with netCDF4.Dataset(tmp_path / "rain.nc", "w") as file:
+        for dim, size in {"time": 4, "lat": 7, "lon": 16}.items():
+            file.createDimension(dim, size)
+        file.createVariable("time", "f8", ("time",))[:] = np.arange(4.0)
+        file["time"].units = "days since 2000-01-01"
+        file.createVariable("r", "f4", ("time", "lat", "lon"))[:] = 1
+    assert main(["check", str(path)]) == 1
+    assert re.search(r"problem: selector out of range .*rain\.nc.*dim=lat, length=7", capsys.readouterr().out)
+
+
+def test_missing_winds_name_their_epoch_and_are_told_once(write, tmp_path, capsys):
+    path = write(*model_on("{lev: [1]}"))
+    with netCDF4.Dataset(tmp_path / "w.03.nc", "a") as file:
+        file["u"][0, 1, 6, 3] = np.nan
+    assert main(["run", str(path)]) == 2
+    said = capsys.readouterr().err
+    # its second record is the first of the other file
+    assert "missing values where the tracer moves [epoch=1 (2000-01-02 12:00:00+00:00)]" in said
+    assert "Select levels" in said
+
+
 def test_the_check_counts_the_file_that_only_a_last_successor_is_in(write, capsys):
     assert main(["check", str(write(("end: 2000-01-03T12:00", "end: 2000-01-03")))]) == 0
     assert re.search(r"2000-01-02 00:00:00 +2000-01-03 00:00:00 +2 +2 ", capsys.readouterr().out)

@@ -33,4 +33,4 @@ def test_a_rank_that_leaves_the_others_waiting_ends_the_job(mpirun, write_case, 
 def test_ranks_that_are_done_leave_one_after_the_other(mpirun, write_case, how, mode):
     done = mpirun(3, DRIVER, how, mode, write_case(), timeout=60)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["finished"] * 3
+    assert done.stdout.count("finished") == 3  # the launcher may join lines of several ranks

@@ -194,8 +194,9 @@ def test_it_is_held_for_as_long_as_declared_and_not_a_step_longer(days, limit):
         if t - last <= limit * HOUR:
             assert first(provider.sample_at(t)) == 15
         else:
-            with pytest.raises(MissingFile, match=f"{t:%Y%m%d}"):
+            with pytest.raises(MissingFile, match=f"{t:%Y%m%d}.*close enough before: hold longer") as caught:
                 provider.sample_at(t)
+            assert caught.value.epoch == f"{t:%Y-%m-%d %H:%M:%S}"
     assert first(provider.sample_at(utc(2020, 1, 5))) == 32
 
 
