@@ -29,6 +29,7 @@ import os
 import statistics
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -295,11 +296,28 @@ def beside_python(report: Report, plan: Plan) -> None:
             sweep(forcing, order, compute, workers=1, watch=watch)
             return watch.computed
 
+        def beside_zlib() -> float:
+            stop, packed = threading.Event(), zlib.compress(sample.tobytes()[: 1 << 23], 1)
+
+            def work() -> None:
+                while not stop.is_set():
+                    zlib.decompress(packed)
+
+            worker = threading.Thread(target=work)
+            worker.start()
+            seconds = at_hand([sample], len(order), compute)
+            stop.set()
+            worker.join()
+            return seconds
+
         group = Timed("pure Python", forcing.nbytes * len(order), note="the consumer's own seconds")
         group.case("alone")(lambda: at_hand([sample], len(order), compute))
         group.case("beside decoding")(beside)
+        group.case("beside zlib alone")(beside_zlib)  # what a busy second core costs on this machine
         report.run(group, plan.repeats)
     slowed = group.over_rounds(lambda s: s["beside decoding"] / s["alone"])
+    machine = group.over_rounds(lambda s: s["beside zlib alone"] / s["alone"])
+    print(f"       (beside a thread that only inflates, without our code: {machine:.3f})")
     report.check("pure Python beside decoding over alone", slowed, 1.10, at_least=False)
 
 
