@@ -114,7 +114,7 @@ class ZarrFile:
             arrays, own = read_group(hierarchy, group, fill_value_masks)
         except EarthSciIOError:
             raise
-        except Exception as error:  # of a zip file anything, down to its checksums
+        except OSError as error:
             raise FileFormatError(f"the store's metadata can't be read: {error}", file=path) from error
         finally:
             self._objects.close()

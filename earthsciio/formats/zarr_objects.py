@@ -8,8 +8,10 @@ directory or a dangling link of that name, a permission, a timeout or a short fi
 from __future__ import annotations
 
 import hashlib
+import lzma
 import os
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -135,6 +137,10 @@ def _read_exactly(stream: Any, count: int, key: str) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+#: What zipfile and its decompressors raise on members that are damaged, encrypted or packed unusually.
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError)
+
+
 class ZipObjects:
     """A store in one zip file. zipfile verifies the checksum of every object that is read whole.
 
@@ -180,8 +186,11 @@ class ZipObjects:
             if any(name.startswith(f"{key}/") for name in self._names):
                 raise IsADirectoryError(f"{key} is a directory")
             return None
-        with self._lock:
-            data = self._open().read(key)
+        try:
+            with self._lock:
+                data = self._open().read(key)
+        except _ZIP_ERRORS as error:
+            raise OSError(f"{key} can't be read from the zip file: {error}") from error
         if -start > len(data) or (stop is not None and stop > len(data)):
             raise DecodeError(f"{key} has {len(data)} bytes, not {max(-start, stop or 0)}", file=self.path)
         return data[start:stop]

@@ -839,6 +839,22 @@ class TestZip:
         with pytest.raises(DecodeError):
             read(packed)
 
+    @pytest.mark.parametrize("flags", [b"\x00\x00", b"\x01\x00"], ids=["damaged", "encrypted"])
+    def test_a_document_that_zipfile_refuses_is_an_error_of_the_store(
+        self, tmp_path: Path, flags: bytes
+    ) -> None:
+        write(tmp_path / "s", {"v": (("x",), np.arange(3))}, 2)
+        packed = self.zipped(tmp_path / "s")
+        whole = bytearray(packed.read_bytes())
+        whole[whole.index(b'"shape"') + 3] ^= 1
+        entry = whole.rindex(b"v/.zarray") - 46  # in the central directory
+        assert whole[entry : entry + 4] == b"PK\x01\x02"
+        whole[entry + 8 : entry + 10] = flags
+        packed.write_bytes(whole)
+        with pytest.raises(FileFormatError, match=r"v/\.zarray can't be read from the zip file") as caught:
+            read(packed)
+        assert caught.value.file == str(packed)
+
 
 class TestRefused:
     # spec: P3.6
